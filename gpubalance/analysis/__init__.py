@@ -1,0 +1,1 @@
+"""Pure functions from a run to facts; one file a question."""

@@ -1,0 +1,159 @@
+"""The balance score: the share of the step rate that the node would have if every rank were like the reference.
+
+    lost ms per step = (M - ref) + (X - X_ref)          B = 100 (1 - lost / T)
+
+M is the mean over steps of the slowest rank's compute, ref the compute of the k-th fastest rank, T the step of real
+training and X = T - M what of the communication is not hidden. 100 - B is the loss of throughput: a straggler at 1 + k
+among equals, with communication x, gives 100 (1 + x) / (1 + k + x), whatever the number of ranks.
+
+Names as in the README, "How to read it". POP's efficiencies (load balance, serialization, transfer) stand beside it
+for readers who know them: https://pop-coe.eu/node/69.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpubalance.analysis.steps import Array, Steps
+
+COMMON_MODE_SHARE = 0.05
+"""A step in which even the lower median of the ranks is slower than this is slow for everybody."""
+
+BOOTSTRAP_DRAWS = 400
+COMMUNICATION_BOUND = 0.5
+"""Transfer above this share of the median compute: overlap absorbs part of a slowdown, B is a lower bound."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The score, its factors and the loss behind it. Scores and factors run from 0 to 100; times are ms a step."""
+
+    score: float
+    low: float
+    high: float
+    """95 % interval by resampling blocks."""
+    persistent: float
+    """100 (ref + X) / (max m + X): what steady slowness of the slowest rank costs."""
+    transient: float
+    """100 (max m + X) / (M + X): what slowness now and then costs; above 100 when a rank is slow in most steps only."""
+    common_mode: float
+    """100 x what would be left if no step were slow for all ranks at once; instability, not imbalance."""
+    lost_ms: float
+    """M - ref; below 0 when noise made the slowest rank of the mean step faster than the reference's median."""
+    step_ms: float
+    """M + X: the overlapped step, or M when the overlapped run was faster than the fenced compute."""
+    slowest_ms: float
+    """M."""
+    reference_ms: float
+    exposed_ms: float | None
+    """X; None when the overlapped run is missing, which makes B a lower bound with X = 0."""
+    transfer_ms: float
+    """X_f: the fenced all-reduce of all gradients, median."""
+    communication_bound: bool
+    blame_ms: tuple[float, ...]
+    """By rank; sums to M - ref."""
+    pop_load_balance: float
+    pop_serialization: float
+
+
+def balance_of(steps: Steps, seed: int = 0) -> Balance:
+    """Score one attempt. Works for any number of ranks; one rank scores exactly 100."""
+    medians = steps.medians()
+    ordinary, common = remove_common_mode(steps.compute, medians)
+    slowest = float(ordinary.max(axis=0).mean())
+    reference = reference_of(medians)
+    exposed = 0.0 if steps.overlapped_ms is None else max(0.0, steps.overlapped_ms - slowest)
+    lost = slowest - reference if steps.ranks > 1 else 0.0
+    low, high = _interval(steps, ordinary, exposed, seed)
+    transfer = float(np.median(steps.transfer))
+    totals = steps.compute.sum(axis=(1, 2))
+    return Balance(
+        score=min(100.0, 100 * (1 - lost / (slowest + exposed))),
+        low=low,
+        high=high,
+        persistent=100 * (reference + exposed) / (float(medians.max()) + exposed),
+        transient=100 * (float(medians.max()) + exposed) / (slowest + exposed),
+        common_mode=100 * common,
+        lost_ms=lost,
+        step_ms=slowest + exposed,
+        slowest_ms=slowest,
+        reference_ms=reference,
+        exposed_ms=None if steps.overlapped_ms is None else exposed,
+        transfer_ms=transfer,
+        communication_bound=transfer > COMMUNICATION_BOUND * float(np.median(medians)),
+        blame_ms=tuple(float(b) for b in blame(ordinary.reshape(steps.ranks, -1), reference)),
+        pop_load_balance=float(totals.mean() / totals.max()),
+        pop_serialization=float(totals.max() / steps.compute.max(axis=0).sum()),
+    )
+
+
+def reference_of(medians: Array) -> float:
+    """The k-th smallest median, k = 1 below 4 ranks, else max(2, ceil(N / 4)).
+
+    Tolerates one freakishly fast GPU and, of eight, six slow ones: a median fails when a socket of GPUs is slow, and
+    a minimum is biased downwards.
+    """
+    count = len(medians)
+    k = 1 if count < 4 else max(2, math.ceil(count / 4))
+    return float(np.sort(medians)[k - 1])
+
+
+def remove_common_mode(compute: Array, medians: Array) -> tuple[Array, float]:
+    """Divide out what slows all ranks in one step, and return the share of time that is left.
+
+    l is the lower median over ranks of A / m; it counts when it exceeds 1 + max(5 %, 4 sigma), sigma being the
+    median over ranks of the robust spread of that rank's own steps.
+    """
+    relative = compute / medians[:, None, None]
+    ordered = np.sort(relative, axis=0)
+    lower = ordered[(len(medians) - 1) // 2]
+    spread = np.median([robust_sigma(rank.ravel()) for rank in relative])
+    factor = np.where(lower > 1 + max(COMMON_MODE_SHARE, 4 * float(spread)), lower, 1.0)
+    ordinary = compute / factor
+    return ordinary, float(ordinary.max(axis=0).mean() / compute.max(axis=0).mean())
+
+
+def robust_sigma(values: Array) -> float:
+    """1.4826 x the median absolute deviation: the standard deviation, were the values normal."""
+    return float(1.4826 * np.median(np.abs(values - np.median(values))))
+
+
+def blame(compute: Array, reference: float) -> Array:
+    """(ranks,): each rank's part of the loss, in ms a step, from (ranks, steps).
+
+    In each step the slowest rank alone answers for the stretch down to the second slowest, those two share the next
+    stretch, and so on down to the reference: the Shapley value of the airport game (Littlechild and Owen, 1973). What
+    lies below the reference counts negative, so that blame sums to M - ref exactly.
+    """
+    ranks, count = compute.shape
+    order = np.argsort(-compute, axis=0)
+    descending = np.take_along_axis(compute, order, axis=0)
+    floor = np.vstack([descending[1:], np.full((1, count), reference)])
+    above = np.maximum(descending, reference) - np.maximum(floor, reference)
+    shares = above / np.arange(1, ranks + 1)[:, None]
+    parts = np.cumsum(shares[::-1], axis=0)[::-1]
+    parts[0] += np.minimum(descending[0] - reference, 0.0)
+    by_rank = np.zeros_like(compute)
+    np.put_along_axis(by_rank, order, parts, axis=0)
+    return np.asarray(by_rank.mean(axis=1))
+
+
+def _interval(steps: Steps, ordinary: Array, exposed: float, seed: int) -> tuple[float, float]:
+    """95 % interval of the score from resampled blocks, on block summaries so that it stays fast for many ranks."""
+    if steps.ranks == 1:
+        return 100.0, 100.0
+    if steps.blocks < 2:
+        return 0.0, 100.0
+    slowest = ordinary.max(axis=0).mean(axis=1)
+    block_medians = steps.block_medians()
+    draws = np.random.default_rng(seed).integers(0, steps.blocks, size=(BOOTSTRAP_DRAWS, steps.blocks))
+    scores = []
+    for draw in draws:
+        reference = reference_of(np.median(block_medians[:, draw], axis=1))
+        total = float(slowest[draw].mean())
+        scores.append(min(100.0, 100 * (1 - (total - reference) / (total + exposed))))
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,101 @@
+"""All facts of a run, derived in one place. Pure: the same run gives the same facts, byte for byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpubalance.analysis.balance import Balance, balance_of
+from gpubalance.analysis.memory import Memory, memory_of
+from gpubalance.analysis.sampled import Sampled, sampled_in, window_of
+from gpubalance.analysis.scaling import Scaling, scaling_of
+from gpubalance.analysis.steps import Steps, arrays_of
+from gpubalance.analysis.stragglers import Stragglers, find_stragglers
+from gpubalance.analysis.transient import Transient, find_transient
+from gpubalance.analysis.utilization import Utilization, utilization_of
+from gpubalance.record.run import Run
+from gpubalance.record.timings import DdpAttempt
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """What one pass of the ddp phase shows."""
+
+    attempt: int
+    device_of_rank: tuple[int, ...]
+    units: tuple[float, ...]
+    steps_per_block: int
+    balance: Balance
+    stragglers: Stragglers
+    transient: Transient
+    compute_ms: tuple[float, ...]
+    """By rank: median compute."""
+    wait_ms: tuple[float, ...]
+    """By rank: mean wait. The slowest rank waits least."""
+    overlapped_ms: float | None
+    measured_s: float
+    """Time that the fenced blocks took."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that is derived from a run before anybody judges it."""
+
+    margin_warn: float
+    margin_fail: float
+    attempts: tuple[AttemptFacts, ...]
+    utilization: Utilization
+    memory: Memory
+    scaling: Scaling
+    sampled: tuple[Sampled | None, ...]
+    """By rank: what the sensor saw during overlapped training."""
+    data_parallel_sampled: tuple[Sampled | None, ...]
+    """By device: what the sensor saw during DataParallel."""
+
+    @property
+    def first(self) -> AttemptFacts | None:
+        """The attempt that is judged; later ones confirm it."""
+        return self.attempts[0] if self.attempts else None
+
+
+def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
+    """Facts of a run under these margins (shares)."""
+    on_cpu = run.plan.backend == "gloo"
+    attempts = tuple(attempt_facts(a, margin_warn, margin_fail, on_cpu=on_cpu) for a in run.ddp)
+    overlapped_ms = attempts[0].overlapped_ms if attempts else None
+    devices = attempts[0].device_of_rank if attempts else tuple(range(len(run.plan.devices)))
+    window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
+    parallel = window_of(run, "data_parallel steady")
+    return Facts(
+        margin_warn=margin_warn,
+        margin_fail=margin_fail,
+        attempts=attempts,
+        utilization=utilization_of(run, overlapped_ms),
+        memory=memory_of(run),
+        scaling=scaling_of(run, overlapped_ms),
+        sampled=tuple(sampled_in(run, window, device) for device in devices),
+        data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in range(len(run.plan.devices))),
+    )
+
+
+def attempt_facts(attempt: DdpAttempt, warn: float, fail: float, *, on_cpu: bool) -> AttemptFacts:
+    """Facts of one attempt."""
+    steps = arrays_of(attempt)
+    balance = balance_of(steps)
+    return AttemptFacts(
+        attempt=attempt.attempt,
+        device_of_rank=tuple(rank.device for rank in attempt.ranks),
+        units=tuple(rank.units_per_step for rank in attempt.ranks),
+        steps_per_block=attempt.steps_per_block,
+        balance=balance,
+        stragglers=find_stragglers(steps, warn, fail),
+        transient=find_transient(steps, balance, on_cpu=on_cpu),
+        compute_ms=tuple(float(value) for value in steps.medians()),
+        wait_ms=tuple(float(value) for value in steps.wait_ms()),
+        overlapped_ms=steps.overlapped_ms,
+        measured_s=_duration(steps),
+    )
+
+
+def _duration(steps: Steps) -> float:
+    total = (steps.compute + steps.fence + steps.transfer)[0].sum()
+    return float(total) / 1000

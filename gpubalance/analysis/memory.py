@@ -1,0 +1,109 @@
+"""Who holds the memory of each device, and how unevenly this run's own processes do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpubalance.record.run import Run
+
+NEGLIGIBLE_BYTES = 256 * 2**20
+NEGLIGIBLE_SHARE = 0.01
+"""Skew below the larger of the two is what contexts and allocators differ by anyway."""
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """How the used memory of one device splits at its peak; bytes. None: the driver did not say."""
+
+    device: int
+    capacity: int
+    own: int | None
+    """The rank's own process."""
+    other_ranks: int | None
+    """Other ranks of this run that leaked a context here."""
+    foreign: int | None
+    """Processes that are not of this run."""
+    driver_reserved: int | None
+    unexplained: int | None
+    """Used, but in no visible process."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Skew of the ranks' own peaks."""
+
+    score: float | None
+    skew: float | None
+    """1 - ref(p) / max(p), p being a rank's peak as a share of its device; None with a single device."""
+    fullest: float | None
+    """Largest share of a device that its own rank takes."""
+    head_room_lost_bytes: int | None
+    """What the other devices could still hold when the fullest is full."""
+    devices: tuple[DeviceMemory, ...]
+    missing: str | None = None
+
+
+def memory_of(run: Run) -> Memory:
+    """Judge the memory of the ddp phase."""
+    ranks = [memory for memory in run.memory if memory.capacity_bytes > 0]
+    if not ranks:
+        reason = "no GPU memory was measured" if run.plan.backend == "nccl" else "there is no device memory on the CPU"
+        return Memory(None, None, None, None, (), reason)
+    devices = tuple(_split(run, memory.device, memory.capacity_bytes) for memory in ranks)
+    peaks = [
+        device.own if device.own is not None else memory.peak_reserved_bytes
+        for device, memory in zip(devices, ranks, strict=True)
+    ]
+    capacities = [memory.capacity_bytes for memory in ranks]
+    score, skew, lost = skew_of(peaks, capacities)
+    shares = [peak / capacity for peak, capacity in zip(peaks, capacities, strict=True)]
+    return Memory(score, skew, max(shares), lost, devices)
+
+
+def skew_of(peaks: Sequence[int], capacities: Sequence[int]) -> tuple[float, float, int]:
+    """(score 0 to 100, skew 0 to 1, head-room lost in bytes) of the peaks of all ranks.
+ The reference is the
+    k-th smallest share, as for compute."""
+    shares = [peak / capacity for peak, capacity in zip(peaks, capacities, strict=True)]
+    fullest = max(shares)
+    reference = _reference(shares)
+    negligible = max(NEGLIGIBLE_BYTES / min(capacities), NEGLIGIBLE_SHARE)
+    if fullest - reference < negligible:
+        return 100.0, 0.0, 0
+    lost = sum(int((fullest - share) * capacity) for share, capacity in zip(shares, capacities, strict=True))
+    return 100 * reference / fullest, 1 - reference / fullest, lost
+
+
+def _reference(shares: Sequence[float]) -> float:
+    count = len(shares)
+    k = 1 if count < 4 else max(2, -(-count // 4))
+    return sorted(shares)[k - 1]
+
+
+def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
+    processes = [p for p in run.samples.processes if p.device == device and p.memory_used_bytes is not None]
+    home = {rank.rank: rank.device for rank in run.ranks}
+    used = _peak_used(run, device)
+    reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")
+    own_rank = [p for p in processes if p.rank is not None and home.get(p.rank) == device]
+    strangers = [p for p in processes if p.rank is not None and home.get(p.rank) != device]
+    foreign = [p for p in processes if p.rank is None]
+    if not processes:
+        return DeviceMemory(device, capacity, None, None, None, _whole(reserved), used)
+    sums = [sum(p.memory_used_bytes or 0 for p in group) for group in (own_rank, strangers, foreign)]
+    unexplained = None if used is None else max(0, used - sum(sums))
+    own = max((p.memory_used_bytes or 0 for p in own_rank), default=None)
+    return DeviceMemory(device, capacity, own, sums[1], sums[2], _whole(reserved), unexplained)
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _peak_used(run: Run, device: int) -> int | None:
+    for samples in run.samples.devices:
+        if samples.device == device:
+            values = [v for v in samples.columns.get("memory_used_bytes", []) if v is not None]
+            return int(max(values, default=0)) if values else None
+    return None

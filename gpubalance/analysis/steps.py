@@ -1,0 +1,67 @@
+"""The steps of a ddp attempt as arrays. Shapes are always (ranks, blocks, steps); times are milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubalance.record.timings import DdpAttempt
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Fenced steps of all ranks, and the overlapped step time."""
+
+    compute: Array
+    """(ranks, blocks, steps): work that needs no other rank, A in the documentation."""
+    fence: Array
+    """(ranks, blocks, steps): wait for the slowest rank plus the floor of a tiny all-reduce."""
+    transfer: Array
+    """(ranks, blocks, steps): all-reduce of all gradients, X_f in the documentation."""
+    units: Array
+    """(ranks,): work units a step, 1 is the planned share."""
+    overlapped_ms: float | None
+    """Mean step of real, overlapped training, T in the documentation; None when it did not run."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return int(self.compute.shape[0])
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that every rank finished."""
+        return int(self.compute.shape[1])
+
+    def block_medians(self) -> Array:
+        """(ranks, blocks): median compute of each block."""
+        return np.median(self.compute, axis=2)
+
+    def medians(self) -> Array:
+        """(ranks,): median compute over all steps."""
+        return np.median(self.compute.reshape(self.ranks, -1), axis=1)
+
+    def wait_ms(self) -> Array:
+        """(ranks,): mean wait, which is the fence less the smallest fence of any rank in any step."""
+        return np.asarray((self.fence - self.fence.min()).mean(axis=(1, 2)))
+
+
+def arrays_of(attempt: DdpAttempt) -> Steps:
+    """The arrays of one attempt."""
+
+    def stack(name: str) -> Array:
+        return np.array([[getattr(block, name) for block in rank.fenced] for rank in attempt.ranks], dtype=float)
+
+    overlapped = [rank.overlapped_step_ms for rank in attempt.ranks]
+    common = min(len(values) for values in overlapped)
+    return Steps(
+        compute=stack("compute_ms"),
+        fence=stack("fence_ms"),
+        transfer=stack("transfer_ms"),
+        units=np.array([rank.units_per_step for rank in attempt.ranks]),
+        overlapped_ms=float(np.mean([values[:common] for values in overlapped])) if common else None,
+    )

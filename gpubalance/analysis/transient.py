@@ -1,0 +1,81 @@
+"""Slowness that comes and goes: what it costs, and whether it is more than the ranks' ordinary jitter must cost.
+
+The maximum of several noisy ranks is always later than their median: 1.42 sigma for eight. That loss is real, but it
+is nobody's fault; the gate starts at twice of what it would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gpubalance.analysis.balance import Balance, blame, remove_common_mode, robust_sigma
+from gpubalance.analysis.steps import Array, Steps
+
+WARN_SHARE, FAIL_SHARE = 0.03, 0.10
+CPU_WARN_SHARE, CPU_FAIL_SHARE = 0.25, 0.50
+ALLOWANCES = 2
+SHUFFLES = 20
+TRIM_SIGMAS = 3.0
+"""Residuals beyond this are the events that the gate is for; they are not part of ordinary jitter."""
+
+Class = Literal["healthy", "intermittent", "rotating"]
+
+
+@dataclass(frozen=True)
+class Transient:
+    """The transient loss against what jitter alone would cost; shares of the step."""
+
+    loss: float
+    allowance: float
+    state: Literal["ok", "warn", "fail"]
+    kind: Class
+    rank: int | None
+    """The rank with more than half of the blame, when there is one."""
+
+
+def find_transient(steps: Steps, balance: Balance, *, on_cpu: bool, seed: int = 0) -> Transient:
+    """Judge the transient loss of one attempt."""
+    medians = steps.medians()
+    ordinary, _ = remove_common_mode(steps.compute, medians)
+    flat = ordinary.reshape(steps.ranks, -1)
+    loss = (balance.slowest_ms - float(medians.max())) / balance.step_ms
+    allowance = jitter_cost(flat, medians, seed) / balance.step_ms
+    warn, fail = (CPU_WARN_SHARE, CPU_FAIL_SHARE) if on_cpu else (WARN_SHARE, FAIL_SHARE)
+    over_warn, over_fail = (loss > max(gate, ALLOWANCES * allowance) for gate in (warn, fail))
+    if steps.ranks < 2 or not over_warn:
+        return Transient(loss, allowance, "ok", "healthy", None)
+    rank = _leading(blame(flat, float(medians.max())))
+    return Transient(loss, allowance, "fail" if over_fail else "warn", "rotating" if rank is None else "intermittent", rank)
+
+
+def jitter_cost(compute: Array, medians: Array, seed: int) -> float:
+    """Milliseconds a step that independent jitter of the ranks would cost: the mean of the slowest of shuffled,
+    trimmed residuals, less the slowest median. (ranks, steps) in."""
+    generator = np.random.default_rng(seed)
+    relative = compute / medians[:, None]
+    rows = [_trimmed(row) for row in relative]
+    count = min(len(row) for row in rows)
+    costs = []
+    for _ in range(SHUFFLES):
+        drawn = np.array([generator.choice(row, size=count) for row in rows])
+        costs.append(float((drawn * medians[:, None]).max(axis=0).mean()))
+    return max(0.0, float(np.mean(costs)) - float(medians.max()))
+
+
+def _trimmed(relative: Array) -> Array:
+    middle, sigma = float(np.median(relative)), robust_sigma(relative)
+    kept = relative[np.abs(relative - middle) <= TRIM_SIGMAS * sigma]
+    return kept if len(kept) else np.array([middle])
+
+
+def _leading(parts: Array) -> int | None:
+    """The rank that answers for more than half of what lies above the slowest median."""
+    above = np.maximum(parts, 0.0)
+    total = float(above.sum())
+    if total <= 0:
+        return None
+    leader = int(above.argmax())
+    return leader if float(above[leader]) > total / 2 else None

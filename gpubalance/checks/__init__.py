@@ -1,0 +1,1 @@
+"""Pure functions from facts to findings, and from findings to one verdict."""

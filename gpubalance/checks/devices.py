@@ -1,0 +1,168 @@
+"""Checks on single devices: wrong results, memory, and the driver's own word that something is broken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.checks.evidence import abnormal_reasons
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import device_label, rank_label
+from gpubalance.record.run import Run
+
+XID_FAIL = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
+XID_INFO = frozenset({13, 31, 43, 45})
+"""Xids that end a node's service, and those that are usually the application's fault. Others warn. After DCGM's and
+Azure's lists; newer drivers log many application faults as Xids, so that these alone never fail a node."""
+
+MEMORY_WARN, MEMORY_WARN_FULL = 0.20, 0.30
+MEMORY_FAIL, MEMORY_FAIL_FULL = 0.30, 0.50
+LEAK_BYTES = 64 * 2**20
+
+
+def check_results(run: Run, facts: Facts) -> list[Finding]:
+    """The same seeded work on the same model of GPU must give the same bits, and collectives the right sums."""
+    findings = _same_bits(run)
+    wrong = [row for row in run.collectives if row.wrong_elements]
+    for row in wrong[:1]:
+        findings.append(
+            Finding(
+                "collective_data",
+                State.FAIL,
+                f"{row.collective} of {row.size_bytes} bytes gave {row.wrong_elements} wrong elements",
+                next_step="do not train here: a link or a GPU corrupts data in silence",
+            )
+        )
+    lost = [rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None]
+    if lost and len(lost) < sum(len(attempt.ranks) for attempt in run.ddp if attempt.complete):
+        findings.append(
+            Finding("loss", State.FAIL, f"the loss of rank {lost[0]} is not a number while its peers' is", required=True)
+        )
+    return findings
+
+
+def _same_bits(run: Run) -> list[Finding]:
+    if run.plan.backend == "gloo" or len(run.solo) < 2:
+        return []
+    units = {rank.rank: rank.units_per_step for attempt in run.ddp for rank in attempt.ranks}
+    groups: dict[tuple[str, float], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for solo in run.solo:
+        model = run.plan.devices[solo.device].name
+        groups[model, units.get(solo.rank, 1.0)][solo.output_digest].append(solo.rank)
+    findings = []
+    for (model, _), digests in groups.items():
+        ranks = sorted(rank for group in digests.values() for rank in group)
+        if len(ranks) < 2:
+            continue
+        if len(digests) == 1:
+            findings.append(Finding("same_bits", State.PASS, f"{len(ranks)} x {model} give the same bits", required=True))
+        else:
+            findings.append(_different(run, model, digests))
+    return findings
+
+
+def _different(run: Run, model: str, digests: dict[str, list[int]]) -> Finding:
+    odd = min(digests.values(), key=len)
+    named = len(odd) < sum(len(ranks) for ranks in digests.values()) / 2
+    who = f"rank {odd[0]} computes" if named else "ranks compute"
+    device = {solo.rank: solo.device for solo in run.solo}[odd[0]]
+    return Finding(
+        "same_bits",
+        State.FAIL,
+        f"{who} different bits from the same seeded work on the same model ({model}): silent corruption",
+        subject=rank_label(run, odd[0], device) if named else None,
+        next_step="do not train here: run a memory and ECC test on that GPU, then replace it",
+        required=True,
+    )
+
+
+def check_memory(run: Run, facts: Facts) -> list[Finding]:
+    """Memory skew of the ranks' own processes, and contexts that leaked onto a neighbour's device."""
+    memory = facts.memory
+    if memory.skew is None or memory.fullest is None or len(memory.devices) < 2:
+        return []
+    findings = [_skew(run, facts)]
+    for device in memory.devices:
+        if device.other_ranks and device.other_ranks > LEAK_BYTES:
+            label = device_label(run.plan.devices[device.device])
+            text = f"other ranks hold {device.other_ranks / 2**20:.0f} MiB on {label}"
+            findings.append(Finding("leaked_context", State.WARN, text, next_step="bind the device before any CUDA call"))
+    return findings
+
+
+def _skew(run: Run, facts: Facts) -> Finding:
+    skew, fullest = facts.memory.skew or 0.0, facts.memory.fullest or 0.0
+    state = State.PASS
+    if skew > MEMORY_FAIL and fullest > MEMORY_FAIL_FULL:
+        state = State.FAIL
+    elif skew > MEMORY_WARN and fullest > MEMORY_WARN_FULL:
+        state = State.WARN
+    if state is State.PASS:
+        return Finding("memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}")
+    lost = (facts.memory.head_room_lost_bytes or 0) / 2**30
+    return Finding(
+        "memory_skew",
+        state,
+        f"memory is uneven: the fullest device holds {percent(fullest)}, its peers {percent(skew)} less of that",
+        observed=f"skew {percent(skew)}",
+        expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
+        evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
+        next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
+    )
+
+
+def check_hardware(run: Run, facts: Facts) -> list[Finding]:
+    """Xids, new ECC errors, link errors, and slowdowns that are never normal: changes during our own load only."""
+    return [*_xids(run), *_counters(run), *_slowdowns(run, facts)]
+
+
+def _xids(run: Run) -> list[Finding]:
+    findings = []
+    for event in run.samples.xids:
+        state = State.FAIL if event.xid in XID_FAIL else State.INFO if event.xid in XID_INFO else State.WARN
+        findings.append(
+            Finding(
+                "xid",
+                state,
+                f"the driver reported Xid {event.xid} on the GPU with NVML index {event.nvml_index}",
+                evidence=(f"at {event.t_s:.1f} s of the run",),
+                next_step="https://docs.nvidia.com/deploy/xid-errors explains it; drain the node if it is hardware",
+            )
+        )
+    return findings
+
+
+def _counters(run: Run) -> list[Finding]:
+    rules = (
+        ("ecc_uncorrected", State.FAIL, "uncorrectable ECC errors", "replace the GPU if it happens again"),
+        ("nvlink_replays", State.WARN, "NVLink replays", "reseat or replace the link"),
+        ("nvlink_recoveries", State.WARN, "NVLink recoveries", "reseat or replace the link"),
+        ("nvlink_crc_errors", State.WARN, "NVLink CRC errors", "reseat or replace the link"),
+    )
+    findings = []
+    for index, device in enumerate(run.plan.devices):
+        for key, state, name, step in rules:
+            grown = _growth(run, index, key)
+            if grown:
+                text = f"{grown} new {name} on {device_label(device)} during the run"
+                findings.append(Finding(key, state, text, next_step=step))
+    return findings
+
+
+def _growth(run: Run, device: int, key: str) -> int:
+    values = [c.values.get(key) for c in run.samples.counters if c.device == device]
+    known = [value for value in values if value is not None]
+    return int(known[-1] - known[0]) if len(known) > 1 else 0
+
+
+def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
+    findings = []
+    for sampled in facts.sampled:
+        if sampled is None:
+            continue
+        for line in abnormal_reasons(sampled):
+            label = device_label(run.plan.devices[sampled.device])
+            findings.append(
+                Finding("slowdown", State.WARN, f"{label}: {line}", next_step="check power and cooling of that GPU")
+            )
+    return findings

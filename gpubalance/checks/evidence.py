@@ -1,0 +1,70 @@
+"""What stands beside a slow rank: the class of time that it loses, and what the sensor saw of its device."""
+
+from __future__ import annotations
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.sampled import Sampled
+from gpubalance.analysis.stragglers import RankSpeed
+from gpubalance.checks.finding import percent
+from gpubalance.record.run import Run
+
+EXPLAINS = 0.8
+"""A class is named when it covers this much of the excess; less than the rest (20 %) rules it out."""
+
+REASON_NAMES = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Event reasons that are never normal under load. A software power cap (0x4) at full load is."""
+
+
+def time_class(run: Run, facts: Facts, speed: RankSpeed) -> str:
+    """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows."""
+    units = facts.first.units if facts.first else ()
+    alone = {solo.rank: solo.graph_step_ms for solo in run.solo}
+    own = alone.get(speed.rank)
+    others = [ms for rank, ms in alone.items() if rank != speed.rank and ms is not None]
+    excess = speed.ratio - 1
+    if own is None or not others or not units or excess <= 0:
+        return "class of time not measured: no graph replay"
+    peer = sorted(others)[(len(others) - 1) // 2]
+    device_excess = own / units[speed.rank] / peer - 1
+    covered = max(0.0, min(1.0, device_excess / excess))
+    if covered >= EXPLAINS:
+        return f"device time: alone and without the host it is {percent(device_excess)} slower as well"
+    if covered <= 1 - EXPLAINS:
+        return "host time: its device alone, without the host, is as fast as its peers"
+    return f"device time covers {percent(covered)} of it, the rest is host time"
+
+
+def sensor_evidence(run: Run, facts: Facts, rank: int) -> list[str]:
+    """Clock, power, temperature and event reasons of the device against its peers; facts, not causes."""
+    own = facts.sampled[rank] if rank < len(facts.sampled) else None
+    others = [s for index, s in enumerate(facts.sampled) if index != rank and s is not None]
+    if own is None or not others:
+        return []
+    lines = []
+    for name, unit, attribute in (
+        ("clock", "MHz", "sm_clock_mhz"),
+        ("power", "W", "power_w"),
+        ("temperature", "C", "temperature_c"),
+    ):
+        mine, peers = getattr(own, attribute), [getattr(s, attribute) for s in others]
+        if mine is not None and None not in peers:
+            lines.append(f"{name} {mine:.0f} {unit}, peers {_middle(peers):.0f} {unit}")
+    return [", ".join(lines)] * bool(lines) + abnormal_reasons(own)
+
+
+def abnormal_reasons(sampled: Sampled) -> list[str]:
+    """Slowdowns that are never normal, with the share of loaded samples in which they were set."""
+    return [
+        f"{REASON_NAMES[bit]} in {percent(share)} of the loaded samples"
+        for bit, share in sampled.reasons_share.items()
+        if bit in REASON_NAMES
+    ]
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

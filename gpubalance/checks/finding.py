@@ -1,0 +1,40 @@
+"""A finding: one judged fact, with what was seen, what it is held against, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(str, Enum):
+    """States of a check. `skip` is not applicable, `unknown` is applicable but not measured; neither is a pass."""
+
+    PASS = "pass"  # noqa: S105  (a verdict, not a password)
+    INFO = "info"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found about one subject."""
+
+    id: str
+    state: State
+    message: str
+    """A sentence that stands alone."""
+    subject: str | None = None
+    """Full identity of the device or rank, never shortened."""
+    observed: str | None = None
+    expected: str | None = None
+    evidence: tuple[str, ...] = ()
+    next_step: str | None = None
+    required: bool = False
+    """An unknown of a required check leaves no verdict."""
+
+
+def percent(share: float) -> str:
+    """A share as percent with the digits that matter: 0.143 is 14.3 %, 0.2 is 20 %."""
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"

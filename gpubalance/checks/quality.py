@@ -1,0 +1,98 @@
+"""Checks on the measurement itself: was it finished, was the host quiet, did the sensor see anything."""
+
+from __future__ import annotations
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import rank_label
+from gpubalance.record.run import Run, RunError
+
+BUSY_HOST = 0.30
+"""Share of all cores in use before the start from which on CPU ranks cannot have a core to themselves."""
+
+LATE_MS = 500.0
+
+
+def check_complete(run: Run, facts: Facts) -> list[Finding]:
+    """Errors: the first cause leads, the others are its consequences."""
+    if run.interrupted_by is not None:
+        text = f"interrupted by signal {run.interrupted_by}: what was measured until then is kept"
+        return [Finding("complete", State.UNKNOWN, text, required=True)]
+    causes = [error for error in run.errors if error.first_cause]
+    if not causes:
+        return [Finding("complete", State.PASS, "every phase was finished", required=True)]
+    return [_cause(run, error) for error in causes]
+
+
+def _cause(run: Run, error: RunError) -> Finding:
+    others = sum(1 for other in run.errors if not other.first_cause and other.attempt == error.attempt)
+    devices = {rank.rank: rank.device for rank in run.ranks if rank.attempt == error.attempt}
+    where = f" in phase {error.phase}" if error.phase else ""
+    who = f"rank {error.rank} " if error.rank is not None else ""
+    verb = "failed: " if error.kind in ("exception", "out_of_memory", "no_cuda") else ""
+    evidence = (f"{others} other errors follow from it",) if others else ()
+    return Finding(
+        "complete",
+        State.UNKNOWN,
+        f"{who}{verb}{error.message}{where}",
+        subject=rank_label(run, error.rank, devices[error.rank]) if error.rank in devices else None,
+        evidence=evidence,
+        next_step=_STEPS.get(error.kind, "the rank's last lines are in the saved record"),
+        required=True,
+    )
+
+
+_STEPS = {
+    "out_of_memory": "give a smaller --batch, or free the device",
+    "no_cuda": "install a torch that fits the driver, or give --device cpu to see the method on the CPU",
+    "killed": "see who killed it; a kernel log line 'Out of memory' means the host ran out",
+    "stalled": "NCCL_DEBUG=INFO and a second try show where; a P2P hang is often cured by NCCL_P2P_DISABLE=1",
+}
+
+
+def check_host(run: Run, facts: Facts) -> list[Finding]:
+    """A host that is busy with other things, as far as it bears on the verdict."""
+    findings = []
+    busy = run.node.cpu_busy_before
+    if busy is not None and busy > BUSY_HOST and run.plan.backend == "gloo":
+        findings.append(
+            Finding("host_busy", State.WARN, f"the host was {percent(busy)} busy before the run; CPU ranks share its cores")
+        )
+    first = facts.first
+    if first is not None and run.ddp[0].warm_up is not None and not run.ddp[0].warm_up.settled:
+        findings.append(Finding("warm_up", State.INFO, "the warm-up ended by its time limit before steps were steady"))
+    return findings
+
+
+def check_sensor(run: Run, facts: Facts) -> list[Finding]:
+    """The sensor's own health. Without it step times still decide; only the columns beside them are missing."""
+    health = run.samples.health
+    if health is None:
+        return [Finding("sensor", State.INFO, "no sensor data")]
+    if health.hung_in is not None:
+        return [
+            Finding(
+                "sensor",
+                State.WARN,
+                f"the driver stopped answering during the run: {health.hung_in} did not return",
+                next_step="see `dmesg | grep -i nvrm` for Xid messages",
+            )
+        ]
+    if health.lateness_max_ms is not None and health.lateness_max_ms > LATE_MS:
+        text = f"the sensor was up to {health.lateness_max_ms:.0f} ms late: the host is short of CPU"
+        return [Finding("sensor", State.INFO, text)]
+    return []
+
+
+def check_foreign(run: Run, facts: Facts) -> list[Finding]:
+    """Processes of others on the measured devices while we measured."""
+    foreign = [p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}]
+    return [
+        Finding(
+            "foreign_process",
+            State.WARN,
+            f"pid {process.pid} was on device {process.device} during the run; numbers are about both",
+            next_step="stop it and measure again",
+        )
+        for process in foreign
+    ]

@@ -1,0 +1,118 @@
+"""Checks on the steps as a whole: slowness that comes and goes, uneven work, level, and what the score can say."""
+
+from __future__ import annotations
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import rank_label
+from gpubalance.record.run import Run
+
+STARVED = 0.30
+"""Useful utilization of all devices below this is even but starved."""
+
+
+def check_transient(run: Run, facts: Facts) -> list[Finding]:
+    """Loss through slowness now and then, beyond what jitter alone would cost."""
+    first = facts.first
+    if first is None or len(first.device_of_rank) < 2:
+        return []
+    seen = first.transient
+    share, allowed = percent(seen.loss), percent(2 * seen.allowance)
+    if seen.state == "ok":
+        return [Finding("transient", State.PASS, f"slowness now and then costs {percent(max(0.0, seen.loss))}", required=True)]
+    who = f"mostly rank {seen.rank}" if seen.rank is not None else "no single rank: host noise, shared cores or network"
+    subject = None if seen.rank is None else rank_label(run, seen.rank, first.device_of_rank[seen.rank])
+    state, note = State(seen.state), ()
+    if seen.state == "fail":
+        again = len(facts.attempts) > 1 and facts.attempts[1].transient.state == "fail"
+        state = State.FAIL if again else State.UNKNOWN
+        note = ("seen again in a second run",) if again else ("not confirmed by a second run",)
+    return [
+        Finding(
+            "transient",
+            state,
+            f"ranks that are slow now and then cost {share} of the step rate ({seen.kind}, {who})",
+            subject=subject,
+            observed=share,
+            expected=f"jitter of these ranks alone explains {allowed} at most",
+            evidence=(*note, "cause not attributed"),
+            next_step="none: this fault was injected on purpose" if run.injected else "look for other processes on the host",
+            required=True,
+        )
+    ]
+
+
+def check_units(run: Run, facts: Facts) -> list[Finding]:
+    """More data on one rank is a real loss, but no slow device."""
+    first = facts.first
+    if first is None or max(first.units) <= min(first.units) * (1 + facts.margin_warn):
+        return []
+    rank = max(range(len(first.units)), key=lambda r: first.units[r])
+    return [
+        Finding(
+            "data_imbalance",
+            State.WARN,
+            f"rank {rank} has {first.units[rank]:.2f} x the data of a rank; it is given more, it is not slower",
+            subject=rank_label(run, rank, first.device_of_rank[rank]),
+            evidence=("time per unit is what the device is judged by",),
+            next_step="none: this fault was injected on purpose" if run.injected else "split the data evenly",
+        )
+    ]
+
+
+def check_level(run: Run, facts: Facts) -> list[Finding]:
+    """Evenness and level are two numbers: all at 7 % is even but starved."""
+    use = facts.utilization
+    if use.missing is not None or not use.useful or None in use.useful:
+        return []
+    if any(use.host_bound):
+        return [
+            Finding(
+                "too_small",
+                State.UNKNOWN,
+                "workload too small to judge: launching a step takes longer than computing it",
+                next_step="give a larger --batch",
+                required=True,
+            )
+        ]
+    levels = [level for level in use.useful if level is not None]
+    if max(levels) < STARVED:
+        return [
+            Finding(
+                "level",
+                State.WARN,
+                f"even but starved: no device computes more than {percent(max(levels))} of a step",
+                observed=percent(max(levels)),
+                expected=f"at least {percent(STARVED)}",
+                next_step="compare host time and transfer in the report; a faster host or link would help, balance would not",
+            )
+        ]
+    return [Finding("level", State.PASS, f"devices compute {percent(min(levels))} of a step or more")]
+
+
+def check_communication(run: Run, facts: Facts) -> list[Finding]:
+    """A node that mostly communicates hides part of a straggler: the score is then a lower bound."""
+    first = facts.first
+    if first is None or not first.balance.communication_bound:
+        return []
+    ratio = first.balance.transfer_ms / first.balance.reference_ms
+    return [
+        Finding(
+            "communication_bound",
+            State.INFO,
+            f"communication-bound: moving gradients takes {ratio:.2f} x the compute, so the score is a lower bound",
+        )
+    ]
+
+
+def check_score(run: Run, facts: Facts) -> list[Finding]:
+    """`--min-score`, for those who want one number to gate on."""
+    setting = run.settings.get("min_score")
+    wanted = setting.value if setting else None
+    if not isinstance(wanted, int | float):
+        return []
+    if facts.first is None:
+        return [Finding("min_score", State.UNKNOWN, "no score was measured, and --min-score asks for one", required=True)]
+    score = facts.first.balance.score
+    state = State.PASS if score >= wanted else State.FAIL
+    return [Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)]

@@ -1,0 +1,154 @@
+"""Is a rank steadily slower than its peers? Nobody is failed on one look: a failing attempt is repeated in fresh
+processes with ranks moved to other devices, and what the slowness follows says what it belongs to."""
+
+from __future__ import annotations
+
+from gpubalance.analysis.facts import AttemptFacts, Facts
+from gpubalance.analysis.stragglers import RankSpeed
+from gpubalance.checks.evidence import sensor_evidence, time_class
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import rank_label
+from gpubalance.record.run import Run
+
+ID = "straggler"
+
+
+def check_straggler(run: Run, facts: Facts) -> list[Finding]:
+    """Section "Stragglers" of the README."""
+    if len(run.plan.devices) < 2:
+        return [Finding(ID, State.SKIP, "one device: there is no peer to be slower than")]
+    first = facts.first
+    if first is None:
+        if "ddp" not in run.plan.workloads:
+            return [Finding(ID, State.UNKNOWN, "stragglers not looked for: the ddp workload was not asked for", required=True)]
+        return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", required=True)]
+    state = first.stragglers.state
+    if state == "ok":
+        return [Finding(ID, State.PASS, f"nothing is slower than its peers by {percent(facts.margin_fail)}", required=True)]
+    if state == "unclear":
+        return [_too_noisy(run, facts, first)]
+    if state == "warn":
+        return [_slow(run, facts, first, speed, State.WARN, ()) for speed in first.stragglers.named]
+    return _confirmed(run, facts, first)
+
+
+def needs_confirmation(first: AttemptFacts) -> bool:
+    """True when this attempt alone would fail the node: it is then repeated before anybody says so."""
+    return first.stragglers.state == "fail" or first.transient.state == "fail"
+
+
+def _confirmed(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
+    second = facts.attempts[1] if len(facts.attempts) > 1 else None
+    if first.stragglers.majority_slow:
+        return [_majority(run, first, second)]
+    findings = []
+    for speed in first.stragglers.named:
+        if speed.state == "warn":
+            findings.append(_slow(run, facts, first, speed, State.WARN, ()))
+            continue
+        follows = _follows(first, second, speed)
+        if follows is None:
+            findings.append(_unconfirmed(run, first, second, speed))
+        else:
+            findings.append(_slow(run, facts, first, speed, State.FAIL, (follows,)))
+    return findings
+
+
+def _follows(first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> str | None:
+    """What the slowness followed in the second attempt, in words; None when it was gone."""
+    if second is None:
+        return None
+    slow = {rank.rank for rank in second.stragglers.named if rank.state == "fail"}
+    device = first.device_of_rank[speed.rank]
+    moved_to = second.device_of_rank.index(device)
+    if moved_to == speed.rank:
+        return "seen again in a second run" if speed.rank in slow else None
+    if moved_to in slow:
+        return "seen again with ranks rotated: it follows the device (device or slot)"
+    if speed.rank in slow:
+        return "seen again with ranks rotated: it follows the rank (software, affinity or data)"
+    return None
+
+
+def _slow(
+    run: Run, facts: Facts, first: AttemptFacts, speed: RankSpeed, state: State, extra: tuple[str, ...]
+) -> Finding:
+    device = first.device_of_rank[speed.rank]
+    two = len(first.device_of_rank) == 2
+    peers = f"rank {1 - speed.rank}" if two else "its peers"
+    cost = max(0.0, 1 - first.balance.persistent / 100)
+    blocks = first.stragglers.blocks
+    over = speed.blocks_over_fail if state is State.FAIL else speed.blocks_over_warn
+    margin = facts.margin_fail if state is State.FAIL else facts.margin_warn
+    unexcluded = speed.blocks_over_fail and state is State.WARN
+    evidence = [*extra, f"over {percent(margin)} in {over} of {blocks} blocks ({first.stragglers.needed} needed)"]
+    evidence += [f"{percent(facts.margin_fail)} not excluded"] if unexcluded else []
+    evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
+    evidence += [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"] if speed.trend else []
+    evidence += [time_class(run, facts, speed), *sensor_evidence(run, facts, speed.rank), "cause not attributed"]
+    return Finding(
+        ID,
+        state,
+        f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and costs {percent(cost)} of the step rate",
+        subject=rank_label(run, speed.rank, device),
+        observed=f"{speed.ratio:.3f} x the compute time of {peers}",
+        expected=f"at most {1 + facts.margin_warn:.2f} x (fails above {1 + facts.margin_fail:.2f} x)",
+        evidence=tuple(line for line in evidence if line),
+        next_step=_next_step(run, extra),
+        required=True,
+    )
+
+
+def _next_step(run: Run, extra: tuple[str, ...]) -> str:
+    if run.injected:
+        return "none: this fault was injected on purpose"
+    if any("follows the rank" in line for line in extra):
+        return "look at what this rank's process shares: its cores, its data, other processes on them"
+    return "look at the clocks, temperature and processes of that device; drain the node if it stays"
+
+
+def _unconfirmed(run: Run, first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> Finding:
+    why = "was gone in the second run" if second is not None else "could not be looked at again"
+    return Finding(
+        ID,
+        State.UNKNOWN,
+        f"not confirmed: rank {speed.rank} was {percent(speed.ratio - 1)} slower than its peers, which {why}",
+        subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
+        next_step="run again with more time, for example --budget 2m",
+        required=True,
+    )
+
+
+def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Finding:
+    slow, count = first.stragglers.majority_slow, len(first.device_of_rank)
+    again = second is not None and second.stragglers.majority_slow > 0
+    return Finding(
+        ID,
+        State.FAIL if again else State.UNKNOWN,
+        f"majority slow: {slow} of {count} ranks are far behind the fastest" + ("" if again else ", not confirmed"),
+        evidence=("with more than half of the ranks slow, no error rate is guaranteed", "cause not attributed"),
+        next_step="compare the fast devices with the slow ones: socket, power limit, clocks"
+        if not run.injected
+        else "none: a fault was injected on purpose",
+        required=True,
+    )
+
+
+def _too_noisy(run: Run, facts: Facts, first: AttemptFacts) -> Finding:
+    worst = max((rank for rank in first.stragglers.ranks if rank.state == "unclear"), key=lambda rank: rank.ratio)
+    blocks, needed = first.stragglers.blocks, first.stragglers.needed
+    margin = percent(facts.margin_fail)
+    if needed is None:
+        text, evidence = f"only {blocks} blocks were finished, too few for any verdict", ()
+    else:
+        text = f"the machine is too noisy to tell a {margin} straggler from chance"
+        evidence = (
+            f"rank {worst.rank} was over {margin} in {worst.blocks_over_fail} and within it in "
+            f"{blocks - worst.blocks_over_fail} of {blocks} blocks, {needed} are needed either way",
+        )
+    busy = run.node.cpu_busy_before
+    evidence += (f"host CPU {percent(busy)} busy before the run",) if busy is not None else ()
+    return Finding(
+        ID, State.UNKNOWN, text, evidence=evidence, required=True,
+        next_step="stop what else runs here, or give it more time, for example --budget 5m",
+    )  # fmt: skip

@@ -1,0 +1,27 @@
+"""What every child process does first, so that none outlives its parent whatever happens to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, and end at once if it already has.
+
+    The signal fires when the *thread* that spawned us ends, so parents spawn from their main thread. Between
+    fork and this call the parent may have died: getppid tells. Signals are set back to their defaults, because a
+    parent that was started with SIGINT ignored (`cmd &` in a script) hands that down.
+
+    See prctl(2), PR_SET_PDEATHSIG.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,88 @@
+"""The one place where an exit code is chosen, and the one handler that maps every exception to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+from gpubalance.errors import ExitCode, GpubalanceError
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    code = run(sys.argv[1:])
+    code = _flush(code)
+    # Nothing of ours is left to run, and interpreter shutdown must not be able to change the code.
+    os._exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code. Only a bug in this function raises."""
+    debug = "--debug" in arguments or os.environ.get("GPUBALANCE_DEBUG", "") not in ("", "0")
+    try:
+        return _run_app(arguments)
+    except GpubalanceError as error:
+        if debug:
+            traceback.print_exc()
+        complain(error.message, error.next_step)
+        return int(error.exit_code)
+    except ImportError as error:
+        if debug:
+            traceback.print_exc()
+        complain(f"this installation is broken: {error}", "pip install --force-reinstall gpubalance")
+        return ExitCode.NO_VERDICT
+    except BrokenPipeError:
+        return _closed_pipe()
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001  (the boundary of the program: everything else is a bug of ours)
+        traceback.print_exc()
+        complain(f"internal error: {type(error).__name__}: {error}", "please report it with the lines above")
+        return ExitCode.NO_VERDICT
+
+
+def _run_app(arguments: list[str]) -> int:
+    """standalone_mode=False makes typer raise instead of exit, and return what the command returns."""
+    import typer
+
+    from gpubalance.cli.app import app
+
+    # Newer typers carry click inside, older ones import it: the base of BadParameter is right in both.
+    complaint = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+    try:
+        result = app(arguments, prog_name="gpubalance", standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except complaint as error:
+        error.show()  # type: ignore[attr-defined]
+        return ExitCode.USAGE
+    return result if isinstance(result, int) else ExitCode.PASS
+
+
+def complain(message: str, next_step: str | None) -> None:
+    """One line on stderr, and a next step; never lets a broken stderr hide the exit code."""
+    text = f"gpubalance: {message}\n" + (f"  next: {next_step}\n" if next_step else "")
+    try:
+        encoding = sys.stderr.encoding or "ascii"
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def _closed_pipe() -> int:
+    """`| head -1` closed our stdout. The reader has what it wanted, but nobody saw a verdict."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (so that the flush at exit has nowhere to fail)
+    return ExitCode.NO_VERDICT
+
+
+def _flush(code: int) -> int:
+    """An output that could not be written never passes."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return code or ExitCode.NO_VERDICT
+    return code

@@ -1,0 +1,69 @@
+"""Progress on stderr: a plain line a phase; on a terminal also the blocks as they come."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from gpubalance.record.node import Node
+from gpubalance.record.run import Plan
+from gpubalance.reports.header import plan_lines
+
+LABELS = {
+    "join": "ranks find each other",
+    "solo": "each device alone",
+    "ddp": "DDP, fenced and overlapped",
+    "collectives": "collectives",
+    "data_parallel": "DataParallel",
+}
+
+
+class StderrDisplay:
+    """Writes lines to stderr; a line that is being rewritten appears on terminals only."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._open_line = ""
+
+    def plan(self, plan: Plan, node: Node) -> None:
+        """The plan."""
+        for line in plan_lines(plan, node):
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._close()
+        self._write(f"{text}\n")
+
+    def phase(self, name: str, attempt: int) -> None:
+        """A phase begins; shown with the seconds since the start."""
+        again = " (again)" if attempt else ""
+        text = f"[{time.monotonic() - self._start:5.1f} s] {LABELS.get(name, name)}{again}"
+        self._close()
+        if self._live:
+            self._open_line = text
+            self._write(text)
+        else:
+            self._write(f"{text}\n")
+
+    def advance(self, blocks: int) -> None:
+        """Blocks done, on a terminal only."""
+        if self._live:
+            self._write(f"\r{self._open_line}, {blocks} blocks")
+
+    def close(self) -> None:
+        """End a line that is still open."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._open_line:
+            self._write("\n")
+            self._open_line = ""
+
+    def _write(self, text: str) -> None:
+        if sys.stderr is None:
+            return
+        encoding = sys.stderr.encoding or "ascii"
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()

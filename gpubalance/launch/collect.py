@@ -1,0 +1,167 @@
+"""From the ranks' log lines to records. Pure. What a rank measured before it died is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpubalance.record.job import Job
+from gpubalance.record.rank_log import Event
+from gpubalance.record.run import Phase, Skipped
+from gpubalance.record.timings import (
+    CollectiveRow,
+    DataParallelResult,
+    DdpAttempt,
+    FencedBlock,
+    RankInfo,
+    RankMemory,
+    RankSteps,
+    SoloResult,
+    WarmUp,
+)
+
+Events = Mapping[int, Sequence[Event]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that one crew measured, times relative to the run's start."""
+
+    ranks: list[RankInfo] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    ddp: DdpAttempt | None = None
+    solo: list[SoloResult] = field(default_factory=list)
+    collectives: list[CollectiveRow] = field(default_factory=list)
+    data_parallel: DataParallelResult | None = None
+    memory: list[RankMemory] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
+    """Everything in the logs of one crew."""
+    return Measured(
+        ranks=_ranks(job, events),
+        phases=_phases(job, events, start_s),
+        ddp=_ddp(job, events, start_s),
+        solo=[
+            SoloResult(rank=rank, device=job.slots[rank].device, **_values(event))
+            for rank, lines in events.items()
+            for event in _named(lines, "solo")
+        ],
+        collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
+        data_parallel=_data_parallel(job, events),
+        memory=[
+            RankMemory(rank=rank, device=job.slots[rank].device, **_values(event))
+            for rank, lines in events.items()
+            for event in _named(lines, "memory")
+        ],
+        skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")],
+    )
+
+
+def _named(lines: Sequence[Event], name: str) -> list[Event]:
+    return [event for event in lines if event["event"] == name]
+
+
+def _values(event: Event) -> dict[str, object]:
+    return {key: value for key, value in event.items() if key not in ("event", "t_s")}
+
+
+def _ranks(job: Job, events: Events) -> list[RankInfo]:
+    infos = []
+    for rank, lines in events.items():
+        hello, device = _named(lines, "hello"), _named(lines, "device")
+        if hello and device:
+            infos.append(
+                RankInfo(
+                    rank=rank,
+                    local_rank=rank,
+                    attempt=job.attempt,
+                    pid=hello[0]["pid"],
+                    device=device[0]["slot"],
+                    device_name=device[0]["name"],
+                    device_uuid=device[0]["uuid"],
+                    versions=device[0]["versions"],
+                )
+            )
+    return infos
+
+
+def _phases(job: Job, events: Events, start_s: float) -> list[Phase]:
+    """A phase lasts from the first rank that begins it to the last that ends it; null if any rank never did."""
+    names = list(dict.fromkeys(e["phase"] for lines in events.values() for e in _named(lines, "phase_begin")))
+    phases = []
+    for name in names:
+        begins = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_begin") if e["phase"] == name]
+        ends = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_end") if e["phase"] == name]
+        finished = len(ends) == len(events)
+        phases.append(
+            Phase(
+                name=name,
+                attempt=job.attempt,
+                begin_s=round(min(begins) - start_s, 4),
+                end_s=round(max(ends) - start_s, 4) if finished else None,
+            )
+        )
+    return phases + _windows(job, events, start_s)
+
+
+def _windows(job: Job, events: Events, start_s: float) -> list[Phase]:
+    """Stretches inside a phase that a workload marked by itself, such as the steady part."""
+    windows: list[Phase] = []
+    begins: dict[str, float] = {}
+    for event in _named(events.get(0, ()), "window"):
+        if event["edge"] == "begin":
+            begins[event["name"]] = event["t_s"]
+        else:
+            begin = begins.pop(event["name"])
+            windows.append(
+                Phase(
+                    name=event["name"],
+                    attempt=job.attempt,
+                    begin_s=round(begin - start_s, 4),
+                    end_s=round(event["t_s"] - start_s, 4),
+                )
+            )
+    return windows
+
+
+def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
+    """Blocks that every rank finished; None before the first."""
+    steady = {rank: _named(lines, "steady") for rank, lines in events.items()}
+    blocks = {rank: _named(lines, "block") for rank, lines in events.items()}
+    common = min((len(found) for found in blocks.values()), default=0)
+    if common == 0:
+        return None
+    warm_up = _named(events[0], "warm_up")
+    ended = all(_named(lines, "ddp_end") for lines in events.values())
+    return DdpAttempt(
+        attempt=job.attempt,
+        steps_per_block=steady[0][0]["steps_per_block"],
+        warm_up=WarmUp(**_values(warm_up[0])) if warm_up else None,  # type: ignore[arg-type]
+        complete=ended,
+        ranks=[
+            RankSteps(
+                rank=rank,
+                device=job.slots[rank].device,
+                units_per_step=steady[rank][0]["units"],
+                fenced=[
+                    FencedBlock(
+                        begin_s=round(block["begin"] - start_s, 4),
+                        compute_ms=block["compute_ms"],
+                        fence_ms=block["fence_ms"],
+                        transfer_ms=block["transfer_ms"],
+                    )
+                    for block in blocks[rank][:common]
+                ],
+                overlapped_step_ms=[event["step_ms"] for event in _named(lines, "overlapped")],
+                loss=next((event["loss"] for event in _named(lines, "ddp_end")), None),
+            )
+            for rank, lines in events.items()
+        ],
+    )
+
+
+def _data_parallel(job: Job, events: Events) -> DataParallelResult | None:
+    found = _named(events.get(0, ()), "data_parallel")
+    return DataParallelResult(**_values(found[0])) if found else None

@@ -1,0 +1,109 @@
+"""Which failure came first, when one rank's failure makes all others fail.
+
+The rank that raises in a collective is nearly always a victim: its peer went away. The order of exits and even the
+order of messages says nothing. First cause is, in this order: the earliest error in a rank's own work; a rank that
+was killed or left without a word; the rank that did not enter the collective which the others wait in.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from gpubalance.launch.rank_state import RankState
+from gpubalance.record.job import Job
+from gpubalance.record.run import RunError
+
+DETAIL_CHARACTERS = 4000
+
+HINTS = {
+    signal.SIGBUS: "usually /dev/shm is full",
+    signal.SIGKILL: "by hand, by a scheduler, or by the kernel when memory ran out",
+    signal.SIGABRT: "a library gave up; NCCL's watchdog does so when a peer is gone",
+}
+
+
+def find_first_cause(states: Sequence[RankState], job: Job, stalled_after_s: float | None) -> list[RunError]:
+    """All errors of a crew, the first cause in front and marked. [] when nothing went wrong."""
+    own = sorted((s for s in states if s.error and s.error["where"] == "work"), key=lambda s: _time(s))
+    gone = [s for s in states if s.error is None and s.exit_code is not None and not s.said_bye]
+    victims = sorted((s for s in states if s.error and s.error["where"] != "work"), key=lambda s: _time(s))
+    errors = [_raised(s, job) for s in own] + [_left(s, job) for s in gone]
+    if stalled_after_s is not None and not errors:
+        errors += _stalled(states, job, stalled_after_s)
+    if not errors and victims:
+        errors += _behind(states, victims, job)
+    errors += [_raised(s, job) for s in victims]
+    return [error.model_copy(update={"first_cause": index == 0}) for index, error in enumerate(errors)]
+
+
+def _time(state: RankState) -> float:
+    assert state.error is not None
+    return float(state.error["t_s"])
+
+
+def _raised(state: RankState, job: Job) -> RunError:
+    event = state.error or {}
+    return RunError(
+        kind=event["kind"],
+        where=event["where"],
+        message=event["message"],
+        rank=state.rank,
+        phase=event["phase"],
+        attempt=job.attempt,
+        t_s=event["t_s"],
+        detail=(event.get("detail") or "")[-DETAIL_CHARACTERS:] or None,
+    )
+
+
+def _left(state: RankState, job: Job) -> RunError:
+    code = state.exit_code or 0
+    if code < 0:
+        name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+        hint = HINTS.get(signal.Signals(-code)) if name.startswith("SIG") else None
+        kind, message = "killed", f"killed by {name}" + (f" ({hint})" if hint else "")
+    else:
+        kind, message = "exited", f"left with exit code {code} and without a word"
+    return RunError(
+        kind=kind, where="work", message=message, rank=state.rank, phase=state.phase, attempt=job.attempt,
+        detail=last_output(job, state.rank),
+    )  # fmt: skip
+
+
+def _stalled(states: Sequence[RankState], job: Job, after_s: float) -> list[RunError]:
+    """Whoever has done least is whom the others wait for; when all are level, nobody is named."""
+    waiting = [state for state in states if not state.said_bye]
+    least = min(state.progress for state in waiting)
+    behind = [state for state in waiting if state.progress == least]
+    if len(behind) == len(waiting) and len(waiting) > 1:
+        text = f"all ranks entered the same step of {behind[0].phase} and none came back within {after_s:g} s"
+        return [RunError(kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt)]
+    text = f"made no progress for {after_s:g} s, while the others wait for it" if len(waiting) > 1 else (
+        f"made no progress for {after_s:g} s"
+    )
+    return [
+        RunError(kind="stalled", where="work", message=text, rank=s.rank, phase=s.phase, attempt=job.attempt,
+                 detail=last_output(job, s.rank))
+        for s in behind
+    ]  # fmt: skip
+
+
+def _behind(states: Sequence[RankState], victims: Sequence[RankState], job: Job) -> list[RunError]:
+    """Only collectives failed: name who did not enter the one that the victims were in, if there is such a rank."""
+    furthest = max(state.progress for state in victims)
+    absent = [state for state in states if state.progress < furthest and not state.said_bye]
+    return [
+        RunError(kind="absent", where="work", message="did not enter the collective that the others were in",
+                 rank=s.rank, phase=s.phase, attempt=job.attempt, detail=last_output(job, s.rank))
+        for s in absent
+        if s.error is None
+    ]  # fmt: skip
+
+
+def last_output(job: Job, rank: int) -> str | None:
+    """The last lines that a rank printed."""
+    try:
+        text = job.output_path(rank).read_text(errors="replace")
+    except OSError:
+        return None
+    return text[-DETAIL_CHARACTERS:].strip() or None

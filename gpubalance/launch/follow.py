@@ -1,0 +1,103 @@
+"""Follows a crew by its logs: feeds the progress display, enforces the deadline, and says what went wrong first.
+
+Liveness comes from the processes themselves and from what they write, never from heartbeats. A crew ends when all
+ranks said bye, when one failed (the others get a moment to say their part), or when nobody made progress for too
+long.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpubalance.launch.first_cause import find_first_cause
+from gpubalance.launch.rank_state import RankState
+from gpubalance.record.job import Job
+from gpubalance.record.rank_log import Event, LogTail
+from gpubalance.record.run import RunError
+
+POLL_S = 0.05
+GRACE_S = 2.0
+"""After the first failure the others' errors usually follow within a second; they are consequences worth keeping."""
+
+START_STALL_S = 180.0
+"""Importing torch from a cold network file system may take minutes, and says nothing meanwhile."""
+
+OnEvent = Callable[[int, Event], None]
+
+
+@dataclass(frozen=True)
+class CrewOutcome:
+    """How a crew ended: the events of each rank, and what went wrong, first cause first."""
+
+    events: Mapping[int, list[Event]]
+    errors: list[RunError]
+
+    @property
+    def complete(self) -> bool:
+        """True when every rank did everything."""
+        return not self.errors
+
+
+class Follower:
+    """Watches one crew. `processes` are the ranks that this parent started; other parents log their ranks' deaths."""
+
+    def __init__(
+        self, job: Job, processes: Mapping[int, subprocess.Popen[bytes]], stall_s: float, on_event: OnEvent
+    ) -> None:
+        world = len(job.slots) if job.crew == "ranks" else 1
+        self.job = job
+        self.states = {rank: RankState(rank) for rank in range(world)}
+        self._processes = processes
+        self._tails = {rank: LogTail(job.log_path(rank)) for rank in self.states}
+        self._deaths = {rank: LogTail(job.death_path(rank)) for rank in self.states if rank not in processes}
+        self._stall_s = stall_s
+        self._on_event = on_event
+
+    def follow(self) -> CrewOutcome:
+        """Return when the crew is done, has failed or stalls. Leaves killing to the caller."""
+        failed_at: float | None = None
+        while True:
+            self.poll()
+            now = time.monotonic()
+            if all(state.said_bye for state in self.states.values()):
+                return self.outcome(stalled=False)
+            if failed_at is None and any(self._failed(state) for state in self.states.values()):
+                failed_at = now
+            if failed_at is not None and now - failed_at > GRACE_S:
+                return self.outcome(stalled=False)
+            if self._stalled(now):
+                return self.outcome(stalled=True)
+            time.sleep(POLL_S)
+
+    def poll(self) -> None:
+        """Read everything new, from processes first: a rank that exited has written all it ever will."""
+        for rank, process in self._processes.items():
+            self.states[rank].exit_code = process.poll()
+        for rank, tail in self._deaths.items():
+            for event in tail.read():
+                self.states[rank].take(event)
+        for rank, tail in self._tails.items():
+            for event in tail.read():
+                self.states[rank].take(event)
+                self._on_event(rank, event)
+
+    def _failed(self, state: RankState) -> bool:
+        return state.error is not None or (state.exit_code is not None and not state.said_bye)
+
+    def _stalled(self, now: float) -> bool:
+        waiting = [state for state in self.states.values() if not state.said_bye]
+        quiet_s = now - max(state.last_progress_s for state in waiting)
+        starting = any(state.phases_seen == 0 for state in waiting)
+        return quiet_s > (max(self._stall_s, START_STALL_S) if starting else self._stall_s)
+
+    def outcome(self, *, stalled: bool) -> CrewOutcome:
+        """What is known now."""
+        errors = find_first_cause(list(self.states.values()), self.job, stalled_after_s=self._stall_s if stalled else None)
+        return CrewOutcome(self.events(), errors)
+
+    def events(self) -> dict[int, list[Event]]:
+        """All events so far, by rank, without the fence lines."""
+        return {rank: state.events for rank, state in self.states.items()}

@@ -1,0 +1,115 @@
+"""Starts ranks as plain child processes with torchrun's environment, so that any launcher can take over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpubalance.record.job import JOB_VARIABLE, LISTEN_VARIABLE, PARENT_VARIABLE, Job
+
+RANK_MODULE = "gpubalance.workloads.rank_main"
+REAP_LIMIT_S = 5.0
+
+
+def child_environment(base: Mapping[str, str], visible_uuids: Sequence[str]) -> dict[str, str]:
+    """The environment that all our children share: the same modules as the parent, and the chosen devices only.
+
+    Devices are named by UUID, so that CUDA's ordinals are ours whatever CUDA_DEVICE_ORDER says.
+    """
+    environment = dict(base)
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["PYTHONSAFEPATH"] = "1"
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment[PARENT_VARIABLE] = str(os.getpid())
+    if visible_uuids:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible_uuids)
+    return environment
+
+
+def rank_environment(base: Mapping[str, str], job: Job, rank: int, port: int | None) -> dict[str, str]:
+    """What torchrun would set for this rank, and the path of the job. `port` None: a launcher has set its own."""
+    world = len(job.slots) if job.crew == "ranks" else 1
+    environment = {**base, JOB_VARIABLE: str(job_path(job)), "GLOO_SOCKET_IFNAME": "lo"}
+    if job.device == "cpu":
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    if port is not None:
+        for name in [name for name in environment if name.startswith("TORCHELASTIC_")]:
+            del environment[name]
+        environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GPUBALANCE_OWN_STORE="1")
+    return {
+        **environment,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world),
+    }
+
+
+@contextmanager
+def listening_socket() -> Iterator[socket.socket]:
+    """A socket on loopback with a port that the system chose; rank 0's store serves on it. Nobody can take the port
+    in between, and nothing is open beyond this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(256)
+        yield listening
+
+
+def job_path(job: Job) -> Path:
+    """Where the job's file is."""
+    return Path(job.log_folder) / f"{job.crew}-{job.attempt}.json"
+
+
+def start_ranks(
+    job: Job, ranks: Sequence[int], base: Mapping[str, str], module: str, *, own_store: bool
+) -> dict[int, subprocess.Popen[bytes]]:
+    """Start these ranks of the job. Everything that they print goes to a file of their own."""
+    if own_store or 0 in ranks:  # under a launcher one parent writes the file before it tells the others
+        job.save(job_path(job))
+    with listening_socket() as listening:
+        port = listening.getsockname()[1] if own_store else None
+        return {rank: _start(job, rank, base, module, listening, port) for rank in ranks}
+
+
+def _start(
+    job: Job, rank: int, base: Mapping[str, str], module: str, listening: socket.socket, port: int | None
+) -> subprocess.Popen[bytes]:
+    environment = rank_environment(base, job, rank, port)
+    descriptors: tuple[int, ...] = ()
+    if rank == 0 and port is not None:
+        descriptors = (listening.fileno(),)
+        environment[LISTEN_VARIABLE] = str(listening.fileno())
+    with job.output_path(rank).open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+
+
+def end_ranks(processes: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
+    """Kill what is left, with all that it started, and reap it. Returns pids that would not die (D state)."""
+    for process in processes.values():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    stuck = []
+    for process in processes.values():
+        try:
+            process.wait(timeout=REAP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            stuck.append(process.pid)
+    return stuck

@@ -1,0 +1,1 @@
+"""What this machine is: devices, drivers, host. Passive: no CUDA context is ever made here."""

@@ -1,0 +1,84 @@
+"""The node as it is before anything runs. Runs inside the sensor process, never in the parent: a driver that hangs
+must not take the parent with it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+
+import psutil
+
+from gpubalance.node import host
+from gpubalance.node.devices import list_devices, list_processes
+from gpubalance.node.nvml import Nvml
+from gpubalance.node.visibility import VARIABLE, read_visibility
+from gpubalance.record.node import Device, DroppedEntry, Node, Process, Visibility
+
+PACKAGES = ("torch", "nvidia-ml-py", "pynvml", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+
+
+def take_snapshot(nvml: Nvml | str, cpu_busy: float | None) -> Node:
+    """Everything that can be known without a CUDA context. `nvml` is an open NVML or why there is none."""
+    quota = host.cgroup_quota()
+    cores = host.usable_cores()
+    memory = psutil.virtual_memory()
+    environment = dict(os.environ)
+    return Node(
+        hostname=socket.gethostname(),
+        kernel=platform.release(),
+        gpu_evidence=host.gpu_evidence(),
+        cpu_model=host.cpu_model(),
+        cpu_count=os.cpu_count() or 1,
+        cpu_effective=host.effective_cpus(len(cores), quota),
+        cpu_cores=cores,
+        cpu_busy_before=cpu_busy,
+        memory_total_bytes=memory.total,
+        memory_available_bytes=memory.available,
+        shm_free_bytes=host.shm_free_bytes(),
+        container=host.container_kind(),
+        environment=host.steering_variables(environment),
+        packages=host.package_versions(PACKAGES),
+        **_gpu_part(nvml, environment.get(VARIABLE)),
+    )
+
+
+def _gpu_part(nvml: Nvml | str, visible_devices: str | None) -> dict[str, object]:
+    if isinstance(nvml, str):
+        return {"nvml_error": nvml}
+    devices = list_devices(nvml)
+    visible = read_visibility(visible_devices, [device.uuid for device in devices])
+    ordinals = {index: ordinal for ordinal, index in enumerate(visible.indices)}
+    return {
+        "driver_version": nvml.ask("SystemGetDriverVersion").value,
+        "nvml_version": nvml.ask("SystemGetNVMLVersion").value,
+        "cuda_driver_version": _cuda_version(nvml),
+        "devices": [_with_ordinal(device, ordinals.get(index)) for index, device in enumerate(devices)],
+        "visibility": Visibility(
+            asked=visible_devices,
+            visible=list(visible.indices),
+            dropped=[DroppedEntry(entry=d.entry, reason=d.reason) for d in visible.dropped],
+        ),
+        **_processes(nvml, len(devices)),
+    }
+
+
+def _processes(nvml: Nvml, count: int) -> dict[str, object]:
+    lists = [list_processes(nvml, index) for index in range(count)]
+    refused = {f"processes on NVML index {index}": reason for index, (_, reason) in enumerate(lists) if reason}
+    return {"processes": [_named(process) for found, _ in lists for process in found], "missing": refused}
+
+
+def _with_ordinal(device: Device, ordinal: int | None) -> Device:
+    return device.model_copy(update={"cuda_ordinal": ordinal})
+
+
+def _named(process: Process) -> Process:
+    name, owner = host.process_owner(process.pid)
+    return process.model_copy(update={"name": name, "owner": owner})
+
+
+def _cuda_version(nvml: Nvml) -> str | None:
+    """13000 is CUDA 13.0 (nvml.h: NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR)."""
+    answer = nvml.ask("SystemGetCudaDriverVersion")
+    return None if answer.value is None else f"{answer.value // 1000}.{answer.value % 1000 // 10}"

@@ -1,0 +1,1 @@
+"""One run, one file: the words that every other part shares."""

@@ -1,0 +1,73 @@
+"""What the parent tells a crew of ranks: one JSON file, named in each rank's environment.
+
+It is made of plain types only, so that a rank reads it without pydantic.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+JOB_VARIABLE = "GPUBALANCE_JOB"
+LISTEN_VARIABLE = "GPUBALANCE_LISTEN_FD"
+PARENT_VARIABLE = "GPUBALANCE_PARENT_PID"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one rank works: a CUDA ordinal in its own view, or CPU cores it owns alone."""
+
+    device: int
+    """Index into the plan's devices."""
+    ordinal: int | None
+    uuid: str | None
+    cores: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One crew's work. `slots[r]` is where rank r works."""
+
+    attempt: int
+    crew: str
+    """ranks (one process a device) or node (one process that sees all devices)."""
+    device: str
+    """cuda or cpu."""
+    backend: str
+    slots: tuple[Slot, ...]
+    phases: tuple[str, ...]
+    model: dict[str, Any]
+    global_batch: int
+    per_rank_batch: int
+    faults: tuple[dict[str, Any], ...]
+    budget_s: float | None
+    group_timeout_s: float
+    log_folder: str
+    seed: int
+
+    def log_path(self, rank: int) -> Path:
+        """Where rank writes its log."""
+        return Path(self.log_folder) / f"{self.crew}-{self.attempt}-rank{rank}.jsonl"
+
+    def death_path(self, rank: int) -> Path:
+        """Where the parent of a rank that another parent follows tells how the rank ended."""
+        return Path(self.log_folder) / f"{self.crew}-{self.attempt}-rank{rank}.death.jsonl"
+
+    def output_path(self, rank: int) -> Path:
+        """Where everything else that rank prints is kept."""
+        return Path(self.log_folder) / f"{self.crew}-{self.attempt}-rank{rank}.txt"
+
+    def save(self, path: Path) -> None:
+        """Write the job as JSON."""
+        path.write_text(json.dumps(asdict(self), allow_nan=False))
+
+    @classmethod
+    def load(cls, path: Path) -> Job:
+        """Read a job that `save` wrote."""
+        values = json.loads(path.read_text())
+        values["slots"] = tuple(Slot(**{**slot, "cores": tuple(slot["cores"])}) for slot in values["slots"])
+        values["phases"] = tuple(values["phases"])
+        values["faults"] = tuple(values["faults"])
+        return cls(**values)

@@ -1,0 +1,1 @@
+"""Pure functions from a run and its judgement to text; one file a format."""

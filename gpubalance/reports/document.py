@@ -1,0 +1,40 @@
+"""The JSON document: the run and the judgement apart, so that newer rules can judge an old run again.
+
+Strict JSON: no NaN, no infinity, UTF-8, keys in the order of the models; the same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from gpubalance.checks.verdict import Judgement
+from gpubalance.record.run import Run
+
+
+def document_text(run: Run, judgement: Judgement) -> str:
+    """One JSON document, a line feed at its end."""
+    document = {
+        "schema_version": run.schema_version,
+        "judgement": plain(judgement),
+        "run": run.model_dump(mode="json"),
+    }
+    return json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, enums and tuples as plain JSON values; numbers that are not finite become null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value

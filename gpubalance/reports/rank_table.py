@@ -1,0 +1,105 @@
+"""A row a rank: who it is, what it did with its time, and what the sensor saw of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpubalance.analysis.facts import AttemptFacts, Facts
+from gpubalance.analysis.sampled import Sampled
+from gpubalance.checks.identity import device_label
+from gpubalance.node.readings import reason_names
+from gpubalance.record.run import Run
+
+NONE = "-"
+HEADINGS = ("rank", "compute", "wait", "speed", "useful", "SM", "NVML", "memory", "clock", "power", "temp")
+CPU_HEADINGS = ("rank", "compute", "wait", "speed", "cores", "memory")
+
+
+def rank_lines(run: Run, facts: Facts) -> list[str]:
+    """The table, a line of identities below it, and the event reasons that were set."""
+    first = facts.first
+    if first is None:
+        return []
+    on_cpu = run.plan.backend == "gloo"
+    headings = CPU_HEADINGS if on_cpu else HEADINGS
+    rows = [_cpu_row(facts, first, rank) if on_cpu else _gpu_row(run, facts, first, rank) for rank in _ranks(first)]
+    names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in _ranks(first)]
+    return [*aligned(headings, rows), *names, *_reason_lines(run, facts)]
+
+
+def _ranks(first: AttemptFacts) -> range:
+    return range(len(first.device_of_rank))
+
+
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell, two spaces apart, numbers to the right."""
+    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]
+
+
+def _speed(first: AttemptFacts, rank: int) -> str:
+    """Work rate per unit against the reference rank: 0.83 is 17 % slower work."""
+    per_unit = [compute / units for compute, units in zip(first.compute_ms, first.units, strict=True)]
+    return f"{min(per_unit) / per_unit[rank]:.2f}"
+
+
+def _gpu_row(run: Run, facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
+    sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
+    useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
+    return [
+        str(rank),
+        f"{first.compute_ms[rank]:.2f} ms",
+        f"{first.wait_ms[rank]:.2f}",
+        _speed(first, rank),
+        _share(useful),
+        _share(sampled and sampled.sm),
+        _share(sampled and sampled.utilization),
+        _memory(facts, first.device_of_rank[rank]),
+        _number(sampled and sampled.sm_clock_mhz, "MHz"),
+        _number(sampled and sampled.power_w, "W"),
+        _number(sampled and sampled.temperature_c, "C"),
+    ]
+
+
+def _cpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
+    sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
+    resident = sampled.resident_bytes if sampled else None
+    return [
+        str(rank),
+        f"{first.compute_ms[rank]:.2f} ms",
+        f"{first.wait_ms[rank]:.2f}",
+        _speed(first, rank),
+        f"{sampled.cpu:.2f}" if sampled and sampled.cpu is not None else NONE,
+        f"{resident / 1e6:.0f} MB" if resident is not None else NONE,
+    ]
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.0f} %"
+
+
+def _number(value: float | None, unit: str) -> str:
+    return NONE if value is None else f"{value:.0f} {unit}"
+
+
+def _memory(facts: Facts, device: int) -> str:
+    for memory in facts.memory.devices:
+        if memory.device == device and memory.own is not None:
+            return f"{memory.own / 1e9:.1f} GB"
+    return NONE
+
+
+def _reason_lines(run: Run, facts: Facts) -> list[str]:
+    return [line for sampled in facts.sampled if sampled for line in _reasons(run, sampled)]
+
+
+def _reasons(run: Run, sampled: Sampled) -> list[str]:
+    """A software power cap at full load is what a healthy GPU does; it is said, and called normal."""
+    texts = []
+    for bit, share in sampled.reasons_share.items():
+        if bit == 0x1:
+            continue
+        normal = " (normal at full load)" if bit == 0x4 else ""
+        texts.append(f"{reason_names(bit)[0]} {100 * share:.0f} % of the time{normal}")
+    device = run.plan.devices[sampled.device]
+    return [f"cuda:{device.cuda_ordinal} {', '.join(texts)}"] if texts else []

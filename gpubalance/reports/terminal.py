@@ -1,0 +1,142 @@
+"""The report that people read: worst news first, every number with a unit and what it is compared with.
+
+Pure: a run and its judgement in, lines out. Fits 80 columns; ids are never shortened.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpubalance.analysis.facts import AttemptFacts, Facts
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import device_label
+from gpubalance.checks.verdict import Judgement, Verdict
+from gpubalance.record.run import Run
+from gpubalance.reports.header import header_lines
+from gpubalance.reports.rank_table import rank_lines
+from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
+
+WIDTH = 80
+WORDS = {Verdict.PASS: "PASS", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "NO VERDICT"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line and how it is meant; colour follows the meaning and never carries it alone."""
+
+    text: str
+    style: str = ""
+
+
+def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line]:
+    """The whole report."""
+    facts = judgement.facts
+    sections = [
+        [Line(line) for line in _fold(header_lines(run))],
+        _verdict_lines(judgement),
+        [Line(line) for line in _score_lines(facts)],
+        [Line(line) for line in rank_lines(run, facts)],
+        [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run)])],
+        [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
+    ]
+    lines: list[Line] = []
+    for section in filter(None, sections):
+        lines += [Line(""), *section] if lines else section
+    return lines
+
+
+def _fold(lines: Iterable[str], indent: str = "") -> list[str]:
+    """Break at spaces only: an id or a number is never split, even where it is longer than the line."""
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(
+            line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        or [""]
+    ]
+
+
+def _verdict_lines(judgement: Judgement) -> list[Line]:
+    word = WORDS[judgement.verdict]
+    style = judgement.verdict.value
+    lines = [Line(line, style) for line in _fold([f"{word}  {judgement.sentence}"], " " * (len(word) + 2))]
+    shown = [f for f in judgement.findings if f.state in (State.FAIL, State.UNKNOWN, State.WARN, State.INFO)]
+    for finding in shown:
+        repeated = finding.message == judgement.sentence
+        lines += [Line(text) for text in _finding_lines(finding, with_message=not repeated)]
+    return lines
+
+
+def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
+    head = [f"{finding.state.value}: {finding.message}"] if with_message else []
+    facts = [finding.subject, *finding.evidence]
+    expected = f"expected: {finding.expected}" if finding.expected else None
+    detail = "; ".join(text for text in (*facts, expected) if text)
+    step = f"Next: {finding.next_step}." if finding.next_step else ""
+    return [f"      {line}" for line in _fold_narrow([*head, *filter(None, [detail, step])])]
+
+
+def _fold_narrow(lines: Iterable[str]) -> list[str]:
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def _score_lines(facts: Facts) -> list[str]:
+    first = facts.first
+    if first is None:
+        return []
+    balance = first.balance
+    alone = len(first.device_of_rank) == 1
+    bound = " or more (communication-bound)" if balance.communication_bound else ""
+    score = f"balance {balance.score:.1f}{bound}"
+    factors = f"link not measured   persistent {balance.persistent:.1f}   transient {balance.transient:.1f}"
+    interval = f"95 % interval {balance.low:.1f} to {balance.high:.1f}"
+    lines = [f"{score}   {factors}"]
+    if not alone:
+        lines.append(f"lost {max(0.0, balance.lost_ms):.2f} of {balance.step_ms:.2f} ms a step   {interval}")
+    lines.append(_sub_scores(facts, first))
+    return lines
+
+
+def _sub_scores(facts: Facts, first: AttemptFacts) -> str:
+    time = min(100.0, first.balance.persistent * first.balance.transient / 100)
+    use, memory = facts.utilization, facts.memory
+    parts = [
+        f"time {time:.1f}",
+        f"utilization {use.score:.1f}" if use.score is not None else "utilization not measured",
+        f"memory {memory.score:.1f}" if memory.score is not None else "memory not measured",
+        "communication not measured",
+    ]
+    return "   ".join(parts)
+
+
+def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
+    lines = []
+    first = facts.first
+    if first is not None and len(first.device_of_rank) > 1:
+        lines.append(
+            f"Could have seen a slowdown of {percent(first.stragglers.detectable)} or more on one rank "
+            f"({first.stragglers.blocks} blocks of {first.steps_per_block} steps, {first.measured_s:.1f} s)."
+        )
+    reasons = [f"{skip.what} ({skip.reason})" for skip in run.skipped if skip.reason != "not asked for"]
+    unasked = [skip.what for skip in run.skipped if skip.reason == "not asked for"]
+    reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []
+    missing = [facts.utilization.missing, facts.memory.missing]
+    reasons += [f"{name} ({why})" for name, why in zip(("utilization score", "memory score"), missing, strict=True) if why]
+    if reasons:
+        lines.append(f"Skipped: {'; '.join(reasons)}.")
+    if run.injected:
+        lines.append(f"Injected on purpose: {', '.join(run.injected)}. This run says nothing about the node.")
+    lines.append(f"Saved: {saved}" if saved else "Not saved.")
+    return lines
+
+
+def describe_devices(run: Run) -> list[str]:
+    """Every device with all its names, for `--wide` and for machines without a terminal."""
+    return [f"rank {rank}: {device_label(device)}" for rank, device in enumerate(run.plan.devices)]

@@ -1,0 +1,84 @@
+"""Lines about throughput and bandwidth."""
+
+from __future__ import annotations
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.record.run import Run
+from gpubalance.record.timings import CollectiveRow, DataParallelResult
+from gpubalance.reports.rank_table import aligned
+
+
+def throughput_lines(run: Run, facts: Facts) -> list[str]:
+    """DDP against one device, and DataParallel against both."""
+    scaling = facts.scaling
+    lines = []
+    if scaling.ddp_samples_per_s is not None:
+        line = f"DDP {_rate(scaling.ddp_samples_per_s)}"
+        if scaling.speedup is not None and len(run.plan.devices) > 1:
+            line += f" = {scaling.speedup:.2f} x one device alone ({100 * (scaling.efficiency or 0):.0f} % of all together)"
+        lines.append(line + ".")
+    elif scaling.alone_samples_per_s is not None:
+        lines.append(f"One device alone: {_rate(scaling.alone_samples_per_s)}.")
+    if run.data_parallel is not None and scaling.data_parallel_samples_per_s is not None:
+        lines += _data_parallel(run.data_parallel, scaling.data_parallel_samples_per_s, facts)
+    return lines
+
+
+def _data_parallel(result: DataParallelResult, rate: float, facts: Facts) -> list[str]:
+    against = facts.scaling.data_parallel_speedup or 0
+    lines = [f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."]
+    starved = [index for index, shard in enumerate(result.shards) if shard == 0]
+    if starved:
+        names = ", ".join(f"cuda:{index}" for index in starved)
+        lines.append(f"Not fed by DataParallel's arithmetic: {names} (shards {result.shards}).")
+    return lines
+
+
+def _skew(result: DataParallelResult, facts: Facts) -> str:
+    first, *others = result.peak_memory_bytes
+    texts = []
+    if others and max(others) > 0:
+        texts.append(f"the first device holds {first / max(others):.1f} x the memory of the next")
+    busy = [sampled.utilization if sampled else None for sampled in facts.data_parallel_sampled]
+    shown = [f"{100 * share:.0f} %" for share in busy if share is not None]
+    if len(shown) == len(busy):
+        texts.append(f"busy {', '.join(shown)} of the time")
+    return f"{' and '.join(texts)}: that is how DataParallel works, use DDP" if texts else "use DDP"
+
+
+def _rate(samples_per_s: float) -> str:
+    if samples_per_s >= 10_000:
+        return f"{samples_per_s / 1000:.0f} k samples/s"
+    return f"{samples_per_s:.0f} samples/s"
+
+
+def bandwidth_lines(run: Run) -> list[str]:
+    """The collectives, with nccl-tests' columns. The better of both modes counts; small ones are launch cost."""
+    if not run.collectives:
+        return []
+    headings = ("collective", "ranks", "size", "mode", "time us", "algbw", "busbw", "wrong")
+    rows = [_row(row) for row in run.collectives]
+    note = "GB/s = 1e9 B/s, nccl-tests' definitions" if run.plan.backend == "nccl" else (
+        "gloo on the CPU: not comparable with NCCL"
+    )
+    return [*aligned(headings, rows), note]
+
+
+def _row(row: CollectiveRow) -> tuple[str, ...]:
+    return (
+        row.collective,
+        str(row.ranks),
+        _size(row.size_bytes),
+        row.mode,
+        f"{row.time_us:.1f}",
+        f"{row.algorithm_bandwidth_gb_per_s:.2f}",
+        f"{row.bus_bandwidth_gb_per_s:.2f}",
+        str(row.wrong_elements),
+    )
+
+
+def _size(size: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"

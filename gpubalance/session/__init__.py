@@ -1,0 +1,1 @@
+"""The stories: each command from top to bottom on one screen."""

@@ -1,0 +1,91 @@
+"""From everything that was gathered to one record."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpubalance import __version__
+from gpubalance.launch.collect import Measured
+from gpubalance.record.node import Node
+from gpubalance.record.rank_log import Event
+from gpubalance.record.run import Plan, Run, RunError, Setting, Skipped
+from gpubalance.record.timings import DdpAttempt
+from gpubalance.sampling.collect import collect_samples
+from gpubalance.settings import BenchSettings, Margin
+
+
+@dataclass
+class Gathered:
+    """What is known so far; it survives failures and interruptions."""
+
+    started_at: datetime
+    start_s: float
+    """Start on the monotonic clock, to which all times of the record are relative."""
+    measured: list[Measured] = field(default_factory=list)
+    errors: list[RunError] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    pids: dict[int, int] = field(default_factory=dict)
+    """Process -> rank, over all attempts."""
+    interrupted_by: int | None = None
+
+    @property
+    def ddp(self) -> DdpAttempt | None:
+        """The first attempt of the ddp phase, if there is one."""
+        return next((m.ddp for m in self.measured if m.ddp is not None), None)
+
+    def skip(self, what: str, reason: str) -> None:
+        """Note that something did not run."""
+        self.skipped.append(Skipped(what=what, reason=reason))
+
+
+def assemble_run(
+    settings: BenchSettings, node: Node, plan: Plan, gathered: Gathered, sensor_events: Sequence[Event], hung_in: str | None
+) -> Run:
+    """The record."""
+    measured = gathered.measured
+    return Run(
+        gpubalance_version=__version__,
+        run_id=f"{gathered.started_at:%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(3)}",
+        started_at=gathered.started_at.isoformat(timespec="seconds"),
+        duration_s=round(time.monotonic() - gathered.start_s, 2),
+        settings=_settings(settings),
+        node=node,
+        plan=plan,
+        ranks=[info for m in measured for info in m.ranks],
+        phases=[phase for m in measured for phase in m.phases],
+        ddp=[m.ddp for m in measured if m.ddp is not None],
+        solo=[solo for m in measured for solo in m.solo],
+        collectives=[row for m in measured for row in m.collectives],
+        data_parallel=next((m.data_parallel for m in measured if m.data_parallel is not None), None),
+        memory=[memory for m in measured[:1] for memory in m.memory],
+        samples=collect_samples(
+            sensor_events,
+            start_s=gathered.start_s,
+            interval_s=settings.sample_interval_s,
+            rank_of_pid=gathered.pids,
+            hung_in=hung_in,
+        ),
+        injected=[fault.spelled() for fault in settings.inject],
+        errors=gathered.errors,
+        skipped=[*gathered.skipped, *(skip for m in measured for skip in m.skipped)],
+        interrupted_by=gathered.interrupted_by,
+    )
+
+
+def _settings(settings: BenchSettings) -> dict[str, Setting]:
+    """Every setting with its origin; faults and margins as they are spelled."""
+    values: dict[str, object] = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    del values["origins"]
+    values["inject"] = [fault.spelled() for fault in settings.inject]
+    if isinstance(settings.margin, Margin):
+        values["margin"] = [settings.margin.warn, settings.margin.fail]
+    return {
+        name: Setting.model_validate(
+            {"value": list(value) if isinstance(value, tuple) else value, "origin": settings.origins.get(name, "default")}
+        )
+        for name, value in values.items()
+    }

@@ -1,0 +1,131 @@
+"""`gpubalance bench`: can this node train evenly? The whole story, top to bottom.
+
+look at the node -> plan -> ranks (solo, ddp, collectives) -> look again if somebody seems slow -> one process that sees
+all devices (data_parallel) -> one record -> facts, findings, verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from collections.abc import Iterator
+
+from gpubalance.analysis.facts import attempt_facts
+from gpubalance.checks.straggler import needs_confirmation
+from gpubalance.checks.verdict import Judgement, judge
+from gpubalance.errors import Interrupted
+from gpubalance.launch.launcher_env import Share, detect_share
+from gpubalance.launch.lock import MeasuringLock
+from gpubalance.launch.plan import make_plan
+from gpubalance.launch.signals import interruptible
+from gpubalance.launch.start import RANK_MODULE, child_environment
+from gpubalance.record.run import Plan, Run
+from gpubalance.sampling.client import SensorProcess
+from gpubalance.session.assemble import Gathered, assemble_run
+from gpubalance.session.crew import CrewRunner
+from gpubalance.session.display import Display, Silent
+from gpubalance.session.jobs import first_job, node_job, rotated_job
+from gpubalance.session.share import Orders, serve
+from gpubalance.session.workspace import workspace
+from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The record of a run and what it means."""
+
+    run: Run
+    judgement: Judgement
+
+
+def bench(
+    settings: BenchSettings, display: Display | None = None, *, module: str = RANK_MODULE, stand_in: Path | None = None
+) -> Finished | None:
+    """Run the benchmark. None: this process owned one rank under a launcher, and another one reports.
+
+    `module` is what a rank runs, `stand_in` a profile of a stand-in NVML; both are for tests and demonstrations.
+    Raises UsageError, CannotMeasureError or BusyError when nothing could be started, Interrupted when a signal came
+    before there was anything to keep.
+    """
+    share = detect_share(os.environ, settings.launcher, settings.nproc)
+    with interruptible(), workspace(share) as folder:
+        if not share.reports:
+            serve(share, folder, module)
+            return None
+        with _alone(settings), _orders(folder, share) as orders:
+            return _measure(settings, display or Silent(), share, folder, orders, module, stand_in)
+
+
+@contextmanager
+def _alone(settings: BenchSettings) -> Iterator[None]:
+    lock = MeasuringLock()
+    lock.acquire(force=settings.force)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _orders(folder: Path, share: Share) -> Iterator[Orders]:
+    orders = Orders(folder, share)
+    try:
+        yield orders
+    finally:
+        orders.end()
+
+
+def _measure(
+    settings: BenchSettings, display: Display, share: Share, folder: Path, orders: Orders, module: str, stand_in: Path | None
+) -> Finished:
+    gathered = Gathered(datetime.now(timezone.utc), time.monotonic())
+    sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in)
+    try:
+        node = sensor.node()
+        plan, skipped = make_plan(node, settings, share)
+        gathered.skipped += skipped
+        display.plan(plan, node)
+        uuids = [device.uuid for device in plan.devices if device.uuid is not None]
+        runner = CrewRunner(
+            share=share, environment=child_environment(os.environ, uuids), module=module, sensor=sensor, orders=orders,
+            display=display, stall_s=settings.stall_s, gathered=gathered,
+        )  # fmt: skip
+        sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
+        try:
+            _run_crews(settings, plan, folder, runner)
+        except Interrupted as interrupted:
+            gathered.interrupted_by = interrupted.signal_number
+    finally:
+        events = sensor.stop()
+    run = assemble_run(settings, node, plan, gathered, events, sensor.hung_in)
+    return Finished(run, judge(run))
+
+
+def _run_crews(settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRunner) -> None:
+    gathered = runner.gathered
+    job = first_job(settings, plan, folder)
+    if job.phases:
+        runner.run(job)
+    if not gathered.errors and _must_confirm(settings, plan, runner):
+        runner.display.say("somebody seems slow: looking once more in fresh processes, ranks rotated")
+        runner.run(rotated_job(job))
+    for workload in plan.workloads:
+        if workload != "data_parallel":
+            continue
+        if gathered.errors:
+            gathered.skip(workload, "an earlier phase failed")
+        else:
+            runner.run(node_job(job))
+
+
+def _must_confirm(settings: BenchSettings, plan: Plan, runner: CrewRunner) -> bool:
+    attempt = runner.gathered.ddp
+    if attempt is None:
+        return False
+    on_cpu = plan.backend == "gloo"
+    margin = settings.margin or (CPU_MARGIN if on_cpu else GPU_MARGIN)
+    return needs_confirmation(attempt_facts(attempt, margin.warn, margin.fail, on_cpu=on_cpu))

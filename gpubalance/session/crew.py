@@ -1,0 +1,87 @@
+"""Runs one crew from start to end: orders, processes, sensor edges, outcome. No process is left behind."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpubalance.errors import Interrupted
+from gpubalance.launch.collect import collect_measured
+from gpubalance.launch.follow import CrewOutcome, Follower
+from gpubalance.launch.launcher_env import Share
+from gpubalance.launch.start import end_ranks, job_path, start_ranks
+from gpubalance.record.job import Job
+from gpubalance.record.rank_log import Event
+from gpubalance.record.run import RunError
+from gpubalance.sampling.client import SensorProcess
+from gpubalance.session.assemble import Gathered
+from gpubalance.session.display import Display
+from gpubalance.session.share import Orders
+
+
+@dataclass
+class CrewRunner:
+    """Everything that is the same for all crews of a run; what they measure adds up in `gathered`."""
+
+    share: Share
+    environment: Mapping[str, str]
+    module: str
+    sensor: SensorProcess
+    orders: Orders
+    display: Display
+    stall_s: float
+    gathered: Gathered
+    _begun: set[tuple[str, int]] = field(default_factory=set)
+    _blocks: int = 0
+
+    def run(self, job: Job) -> None:
+        """Start the crew, follow it to its end and kill what is left.
+
+        What was measured is kept in any case. Raises Interrupted after that when a signal came meanwhile.
+        """
+        adopted = self.share.rank is not None and job.crew == "ranks"
+        own = [0] if adopted or job.crew == "node" else list(range(len(job.slots)))
+        processes: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
+            if adopted:
+                self.orders.crew(job_path(job))
+            follower = Follower(job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event))
+            try:
+                outcome = follower.follow()
+            except Interrupted:
+                follower.poll()
+                self._keep(job, CrewOutcome(follower.events(), []))
+                raise
+            self._keep(job, outcome)
+        finally:
+            if adopted:
+                self.orders.stop()
+            for pid in end_ranks(processes):
+                self.gathered.errors.append(
+                    RunError(kind="stuck", where="launch", message=f"pid {pid} sits in the kernel and cannot be killed")
+                )
+
+    def _keep(self, job: Job, outcome: CrewOutcome) -> None:
+        start_s = self.gathered.start_s
+        self.gathered.measured.append(collect_measured(job, outcome.events, start_s))
+        for error in outcome.errors:
+            t_s = None if error.t_s is None else round(error.t_s - start_s, 4)
+            self.gathered.errors.append(error.model_copy(update={"t_s": t_s}))
+
+    def _on_event(self, job: Job, rank: int, event: Event) -> None:
+        name = event["event"]
+        if name == "hello":
+            self.gathered.pids[event["pid"]] = rank
+            self.sensor.set_ranks({rank: event["pid"]})
+        elif name == "phase_begin" and (event["phase"], job.attempt) not in self._begun:
+            self._begun.add((event["phase"], job.attempt))
+            self._blocks = 0
+            self.display.phase(event["phase"], job.attempt)
+            self.sensor.edge(f"{event['phase']} begin")
+        elif name == "phase_end" and rank == 0:
+            self.sensor.edge(f"{event['phase']} end")
+        elif name in ("block", "overlapped") and rank == 0:
+            self._blocks += 1
+            self.display.advance(self._blocks)

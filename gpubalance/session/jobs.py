@@ -1,0 +1,55 @@
+"""The jobs of a bench run: the first look, the confirming look, and the one process that sees all devices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from gpubalance.record.job import Job, Slot
+from gpubalance.record.run import Plan
+from gpubalance.settings import BenchSettings
+
+GROUP_TIMEOUT_S = 60.0
+"""A collective that takes longer will not come back; the parent's own clock is shorter still."""
+
+NODE_PHASES = ("data_parallel",)
+
+
+def first_job(settings: BenchSettings, plan: Plan, folder: Path) -> Job:
+    """One rank a device, every workload that ranks can run."""
+    return Job(
+        attempt=0,
+        crew="ranks",
+        device="cuda" if plan.backend == "nccl" else "cpu",
+        backend=plan.backend,
+        slots=_slots(plan),
+        phases=tuple(name for name in plan.workloads if name not in NODE_PHASES),
+        model=plan.model.model_dump(),
+        global_batch=plan.global_batch,
+        per_rank_batch=plan.per_rank_batch,
+        faults=tuple(asdict(fault) for fault in settings.inject),
+        budget_s=settings.budget_s,
+        group_timeout_s=GROUP_TIMEOUT_S,
+        log_folder=str(folder),
+        seed=settings.seed,
+    )
+
+
+def _slots(plan: Plan) -> tuple[Slot, ...]:
+    """Where rank r works. Children see the chosen devices in the plan's order, named by UUID; where a UUID could not
+    be read they see what this process sees, and CUDA's own ordinal counts."""
+    named = all(device.uuid for device in plan.devices)
+    return tuple(
+        Slot(index, index if named else device.cuda_ordinal, device.uuid, tuple(device.cpu_cores))
+        for index, device in enumerate(plan.devices)
+    )
+
+
+def rotated_job(job: Job) -> Job:
+    """The ddp phase again with every rank on the next device: what follows the device is the device's."""
+    return replace(job, attempt=job.attempt + 1, slots=(*job.slots[1:], job.slots[0]), phases=("ddp",))
+
+
+def node_job(job: Job) -> Job:
+    """One process that sees all devices."""
+    return replace(job, crew="node", phases=NODE_PHASES)

@@ -1,0 +1,218 @@
+"""What the user asked for, and where each value came from.
+
+The settings of a command are one frozen record, checked when it is made: whoever holds one may rely on it.
+Values that can only be judged against the machine (a rank that does not exist, a batch that does not divide)
+are judged in `gpubalance.launch.plan`, before anything starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpubalance.errors import UsageError
+
+WORKLOADS = ("solo", "ddp", "data_parallel", "collectives")
+"""Workloads of `bench`, in the order in which they run."""
+
+MODELS = ("mlp", "transformer")
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How much slower than its peers a rank may be: shares, 0.05 is 5 %."""
+
+    warn: float
+    fail: float
+
+    def __post_init__(self) -> None:
+        """Raise UsageError unless 0 < warn < fail."""
+        if not 0 < self.warn < self.fail:
+            raise UsageError(f"margin {self.warn:.0%}:{self.fail:.0%}: the first must be above 0 and below the second")
+
+
+GPU_MARGIN = Margin(0.05, 0.10)
+CPU_MARGIN = Margin(0.25, 0.50)
+"""The CPU's margins are wide because gloo ranks share cores with everything else on the machine: two ranks on
+two cores show block ratios of 3 to 10 % when nothing is wrong."""
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What `gpubalance bench` was asked to do. None means: decide from what is here."""
+
+    nproc: int | None = None
+    devices: tuple[str, ...] | None = None
+    """Ordinals among the visible devices, or unique beginnings of UUIDs."""
+    device: str = "auto"
+    """auto, cuda or cpu."""
+    expect_gpus: int | None = None
+    workloads: tuple[str, ...] | None = None
+    model: str = "mlp"
+    batch: int | None = None
+    """Global batch: the sum over ranks, in samples."""
+    budget_s: float | None = None
+    """Seconds for the fenced and overlapped steps of the ddp phase; None is as short as the statistics allow."""
+    margin: Margin | None = None
+    inject: tuple[Fault, ...] = ()
+    out: str | None = None
+    launcher: str = "auto"
+    """auto, env (adopt RANK and its kin whoever set them) or none."""
+    force: bool = False
+    stall_s: float = 60.0
+    """Seconds without any progress of a rank before the run is ended."""
+    sample_interval_s: float = 0.1
+    seed: int = 2026
+    fail_on: str = "fail"
+    """fail, warn or never: from which verdict on the exit code is 1."""
+    min_score: float | None = None
+    """Fail when the balance score is below this; there is no such gate by default."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each value came from: default, flag, or the name of a variable."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value that is wrong on any machine."""
+        _positive("nproc", self.nproc)
+        _positive("batch", self.batch)
+        _positive("budget", self.budget_s)
+        _positive("stall timeout", self.stall_s)
+        _one_of("device", self.device, ("auto", "cuda", "cpu"))
+        _one_of("model", self.model, MODELS)
+        _one_of("launcher", self.launcher, ("auto", "env", "none"))
+        _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        for workload in self.workloads or ():
+            _one_of("workload", workload, WORKLOADS)
+        if self.sample_interval_s < MIN_SAMPLE_INTERVAL_S:
+            raise UsageError(
+                f"sample interval {self.sample_interval_s:g} s is below {MIN_SAMPLE_INTERVAL_S:g} s",
+                "faster queries disturb some cards and the driver refreshes utilization only every 0.1 to 1 s",
+            )
+
+
+MIN_SAMPLE_INTERVAL_S = 0.05
+
+
+def _positive(name: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise UsageError(f"{name} must be above 0, not {value:g}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} {value!r} is not known", f"choose from: {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault to be played on one rank, as `--inject` spells it: `compute:rank=1,percent=20`."""
+
+    kind: str
+    rank: int
+    percent: float | None = None
+    ms: float | None = None
+    factor: float | None = None
+    every: int | None = None
+
+    def spelled(self) -> str:
+        """The text that `parse_fault` would read back."""
+        values = [
+            f"{name}={value:g}"
+            for name in ("rank", "percent", "ms", "factor", "every")
+            if (value := getattr(self, name)) is not None
+        ]
+        return f"{self.kind}:{','.join(values)}"
+
+
+FAULTS: Mapping[str, tuple[str, ...]] = {
+    "compute": ("percent",),
+    "sleep": ("ms",),
+    "memory": ("percent",),
+    "data": ("factor",),
+    "transient": ("percent", "every"),
+}
+"""Kinds of fault and the values each needs beside `rank`."""
+
+
+def parse_fault(text: str) -> Fault:
+    """Read `kind:name=value,...`. Raises UsageError that names what is wrong and shows a right example."""
+    kind, _, rest = text.partition(":")
+    _one_of("fault", kind, tuple(FAULTS))
+    pairs = [part.split("=", 1) for part in rest.split(",") if part]
+    values: dict[str, float] = {}
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] in values:
+            raise UsageError(f"fault {text!r}: {'='.join(pair)!r} is not one name=value", _fault_example(kind))
+        values[pair[0]] = _number(text, pair[1])
+    needed = {"rank", *FAULTS[kind]}
+    if set(values) != needed:
+        raise UsageError(f"fault {text!r} needs exactly: {', '.join(sorted(needed))}", _fault_example(kind))
+    return _checked_fault(text, kind, values)
+
+
+def _checked_fault(text: str, kind: str, values: dict[str, float]) -> Fault:
+    whole = {name: values[name] for name in ("rank", "every") if name in values}
+    if any(value != int(value) or value < 0 for value in whole.values()):
+        raise UsageError(f"fault {text!r}: rank and every are whole numbers", _fault_example(kind))
+    if any(values[name] <= 0 for name in values if name != "rank"):
+        raise UsageError(f"fault {text!r}: every value but rank must be above 0", _fault_example(kind))
+    if kind == "memory" and values["percent"] > 95:
+        raise UsageError(f"fault {text!r}: more than 95 % of a device cannot be taken", _fault_example(kind))
+    return Fault(
+        kind=kind,
+        rank=int(values["rank"]),
+        percent=values.get("percent"),
+        ms=values.get("ms"),
+        factor=values.get("factor"),
+        every=int(values["every"]) if "every" in values else None,
+    )
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise UsageError(f"fault {text!r}: {value!r} is not a number") from None
+    if number != number or abs(number) > 1e9:
+        raise UsageError(f"fault {text!r}: {value!r} is out of range")
+    return number
+
+
+def _fault_example(kind: str) -> str:
+    examples = {
+        "compute": "compute:rank=1,percent=20",
+        "sleep": "sleep:rank=1,ms=5",
+        "memory": "memory:rank=0,percent=35",
+        "data": "data:rank=1,factor=1.5",
+        "transient": "transient:rank=1,percent=100,every=10",
+    }
+    return f"for example: --inject {examples[kind]}"
+
+
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|h|)")
+
+
+def parse_duration(text: str) -> float:
+    """Read `90`, `90s`, `5m` or `1.5h` as seconds. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration", "for example: 90s, 5m, 1h")
+    return float(match["number"]) * {"s": 1, "": 1, "m": 60, "h": 3600}[match["unit"]]
+
+
+def parse_margin(text: str) -> Margin:
+    """Read `5:10` (percent to warn, percent to fail) as a Margin. Raises UsageError."""
+    parts = text.split(":")
+    try:
+        warn, fail = (float(part) / 100 for part in parts)
+    except ValueError:
+        raise UsageError(f"margin {text!r} is not WARN:FAIL in percent", "for example: --margin 5:10") from None
+    return Margin(warn, fail)
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Read a comma-separated list, spaces around entries dropped. Raises UsageError when an entry is empty."""
+    entries = tuple(part.strip() for part in text.split(","))
+    if not all(entries):
+        raise UsageError(f"list {text!r} has an empty entry")
+    return entries

@@ -1,0 +1,1 @@
+"""Public doubles: ready-made runs, scripted ranks, a stand-in NVML."""

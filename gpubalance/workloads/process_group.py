@@ -1,0 +1,51 @@
+"""How ranks find each other: control over gloo on loopback, NCCL only for what is measured."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from gpubalance.record.job import LISTEN_VARIABLE, Job
+
+START_LIMIT = timedelta(seconds=60)
+
+
+def join_control(job: Job, rank: int, world: int) -> None:
+    """Make gloo the default group. With an own parent the store listens on the socket that the parent opened (so
+    that no other process can take the port in between); under a launcher the launcher's store is used."""
+    descriptor = os.environ.get(LISTEN_VARIABLE)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or "GPUBALANCE_OWN_STORE" not in os.environ:
+        store: dist.Store = next(iter(dist.rendezvous("env://", rank, world, timeout=START_LIMIT)))[0]
+    else:
+        store = dist.TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            world,
+            is_master=rank == 0,
+            timeout=START_LIMIT,
+            wait_for_workers=False,
+            master_listen_fd=int(descriptor) if rank == 0 and descriptor else None,
+            use_libuv=False,  # the libuv back end does not take a listening descriptor
+        )
+    prefixed = dist.PrefixStore(f"gpubalance/{job.crew}/{job.attempt}", store)
+    timeout = timedelta(seconds=job.group_timeout_s)
+    dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=world, timeout=timeout)
+
+
+def data_group(job: Job) -> dist.ProcessGroup | None:
+    """The group whose traffic is measured, with a short time limit of its own; None is the default group."""
+    if job.backend == "gloo":
+        return None
+    group = dist.new_group(backend="nccl", timeout=timedelta(seconds=job.group_timeout_s))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def leave() -> None:
+    """Destroy all groups. CUDA graphs that hold NCCL work must be gone by now, or this never returns."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    dist.destroy_process_group()
