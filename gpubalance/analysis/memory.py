@@ -48,7 +48,11 @@ def memory_of(run: Run) -> Memory:
     """Judge the memory of the ddp phase."""
     ranks = [memory for memory in run.memory if memory.capacity_bytes > 0]
     if not ranks:
-        reason = "no GPU memory was measured" if run.plan.backend == "nccl" else "there is no device memory on the CPU"
+        reason = (
+            "no GPU memory was measured"
+            if run.plan.backend == "nccl"
+            else "there is no device memory on the CPU"
+        )
         return Memory(None, None, None, None, (), reason)
     devices = tuple(_split(run, memory.device, memory.capacity_bytes) for memory in ranks)
     peaks = [
@@ -63,8 +67,9 @@ def memory_of(run: Run) -> Memory:
 
 def skew_of(peaks: Sequence[int], capacities: Sequence[int]) -> tuple[float, float, int]:
     """(score 0 to 100, skew 0 to 1, head-room lost in bytes) of the peaks of all ranks.
- The reference is the
-    k-th smallest share, as for compute."""
+    The reference is the
+       k-th smallest share, as for compute.
+    """
     shares = [peak / capacity for peak, capacity in zip(peaks, capacities, strict=True)]
     fullest = max(shares)
     reference = _reference(shares)

@@ -60,7 +60,7 @@ class Stragglers:
 
 
 def blocks_needed(ranks: int, blocks: int) -> int | None:
-    """k of the sign test, or None when even all blocks would not be enough."""
+    """K of the sign test, or None when even all blocks would not be enough."""
     tail = 0
     needed = None
     for k in range(blocks, -1, -1):
@@ -90,7 +90,8 @@ def find_stragglers(steps: Steps, warn: float, fail: float) -> Stragglers:
 
 def peers_of(medians: Array) -> Array:
     """(ranks, blocks): what each rank is held against. Two ranks: the other. Three: the larger of the other two, so
-    that one fast rank makes no stragglers. Four and more: the median of the others. One: itself."""
+    that one fast rank makes no stragglers. Four and more: the median of the others. One: itself.
+    """
     ranks = len(medians)
     if ranks == 1:
         return medians
@@ -135,7 +136,9 @@ def _judge(rank: int, ratios: Array, warn: float, fail: float, needed: int | Non
     )
 
 
-def _overall(ranks: tuple[RankSpeed, ...], ratios: Array, fail: float, needed: int | None, majority: int) -> State:
+def _overall(
+    ranks: tuple[RankSpeed, ...], ratios: Array, fail: float, needed: int | None, majority: int
+) -> State:
     states = {rank.state for rank in ranks}
     if needed is None:
         return "unclear"
@@ -159,8 +162,9 @@ def _majority_slow(medians: Array, fail: float, needed: int | None) -> int:
 
 
 def detectable_spread(ratios: Array) -> float:
-    """z sigma_q: what noise adds to the margin, sigma_q being the largest spread of any rank's block ratios and z
-    such that a rank slower by that much exceeds the margin in all R blocks with 95 % probability."""
+    """Z sigma_q: what noise adds to the margin, sigma_q being the largest spread of any rank's block ratios and z
+    such that a rank slower by that much exceeds the margin in all R blocks with 95 % probability.
+    """
     blocks = ratios.shape[1]
     if blocks < 2 or len(ratios) < 2:
         return 0.0
@@ -170,7 +174,8 @@ def detectable_spread(ratios: Array) -> float:
 
 def trend_of(values: Array, alpha: float, smallest: float) -> float | None:
     """Change from the first to the last quarter when the values rise or fall steadily (Mann-Kendall test, two-sided),
-    or None when the trend is not significant or below `smallest`. See Mann (1945), Kendall (1975)."""
+    or None when the trend is not significant or below `smallest`. See Mann (1945), Kendall (1975).
+    """
     count = len(values)
     if count < 8:
         return None

@@ -48,12 +48,15 @@ def find_transient(steps: Steps, balance: Balance, *, on_cpu: bool, seed: int = 
     if steps.ranks < 2 or not over_warn:
         return Transient(loss, allowance, "ok", "healthy", None)
     rank = _leading(blame(flat, float(medians.max())))
-    return Transient(loss, allowance, "fail" if over_fail else "warn", "rotating" if rank is None else "intermittent", rank)
+    return Transient(
+        loss, allowance, "fail" if over_fail else "warn", "rotating" if rank is None else "intermittent", rank
+    )
 
 
 def jitter_cost(compute: Array, medians: Array, seed: int) -> float:
     """Milliseconds a step that independent jitter of the ranks would cost: the mean of the slowest of shuffled,
-    trimmed residuals, less the slowest median. (ranks, steps) in."""
+    trimmed residuals, less the slowest median. (ranks, steps) in.
+    """
     generator = np.random.default_rng(seed)
     relative = compute / medians[:, None]
     rows = [_trimmed(row) for row in relative]

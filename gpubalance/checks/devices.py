@@ -33,10 +33,17 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
                 next_step="do not train here: a link or a GPU corrupts data in silence",
             )
         )
-    lost = [rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None]
+    lost = [
+        rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None
+    ]
     if lost and len(lost) < sum(len(attempt.ranks) for attempt in run.ddp if attempt.complete):
         findings.append(
-            Finding("loss", State.FAIL, f"the loss of rank {lost[0]} is not a number while its peers' is", required=True)
+            Finding(
+                "loss",
+                State.FAIL,
+                f"the loss of rank {lost[0]} is not a number while its peers' is",
+                required=True,
+            )
         )
     return findings
 
@@ -55,7 +62,9 @@ def _same_bits(run: Run) -> list[Finding]:
         if len(ranks) < 2:
             continue
         if len(digests) == 1:
-            findings.append(Finding("same_bits", State.PASS, f"{len(ranks)} x {model} give the same bits", required=True))
+            findings.append(
+                Finding("same_bits", State.PASS, f"{len(ranks)} x {model} give the same bits", required=True)
+            )
         else:
             findings.append(_different(run, model, digests))
     return findings
@@ -86,7 +95,9 @@ def check_memory(run: Run, facts: Facts) -> list[Finding]:
         if device.other_ranks and device.other_ranks > LEAK_BYTES:
             label = device_label(run.plan.devices[device.device])
             text = f"other ranks hold {device.other_ranks / 2**20:.0f} MiB on {label}"
-            findings.append(Finding("leaked_context", State.WARN, text, next_step="bind the device before any CUDA call"))
+            findings.append(
+                Finding("leaked_context", State.WARN, text, next_step="bind the device before any CUDA call")
+            )
     return findings
 
 
@@ -98,7 +109,9 @@ def _skew(run: Run, facts: Facts) -> Finding:
     elif skew > MEMORY_WARN and fullest > MEMORY_WARN_FULL:
         state = State.WARN
     if state is State.PASS:
-        return Finding("memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}")
+        return Finding(
+            "memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}"
+        )
     lost = (facts.memory.head_room_lost_bytes or 0) / 2**30
     return Finding(
         "memory_skew",
@@ -107,7 +120,9 @@ def _skew(run: Run, facts: Facts) -> Finding:
         observed=f"skew {percent(skew)}",
         expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
         evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
-        next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
+        next_step="none: this fault was injected on purpose"
+        if run.injected
+        else "look at what else that rank keeps",
     )
 
 
@@ -163,6 +178,11 @@ def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
         for line in abnormal_reasons(sampled):
             label = device_label(run.plan.devices[sampled.device])
             findings.append(
-                Finding("slowdown", State.WARN, f"{label}: {line}", next_step="check power and cooling of that GPU")
+                Finding(
+                    "slowdown",
+                    State.WARN,
+                    f"{label}: {line}",
+                    next_step="check power and cooling of that GPU",
+                )
             )
     return findings

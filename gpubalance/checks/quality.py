@@ -56,11 +56,17 @@ def check_host(run: Run, facts: Facts) -> list[Finding]:
     busy = run.node.cpu_busy_before
     if busy is not None and busy > BUSY_HOST and run.plan.backend == "gloo":
         findings.append(
-            Finding("host_busy", State.WARN, f"the host was {percent(busy)} busy before the run; CPU ranks share its cores")
+            Finding(
+                "host_busy",
+                State.WARN,
+                f"the host was {percent(busy)} busy before the run; CPU ranks share its cores",
+            )
         )
     first = facts.first
     if first is not None and run.ddp[0].warm_up is not None and not run.ddp[0].warm_up.settled:
-        findings.append(Finding("warm_up", State.INFO, "the warm-up ended by its time limit before steps were steady"))
+        findings.append(
+            Finding("warm_up", State.INFO, "the warm-up ended by its time limit before steps were steady")
+        )
     return findings
 
 
@@ -86,7 +92,9 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
 
 def check_foreign(run: Run, facts: Facts) -> list[Finding]:
     """Processes of others on the measured devices while we measured."""
-    foreign = [p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}]
+    foreign = [
+        p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}
+    ]
     return [
         Finding(
             "foreign_process",

@@ -19,8 +19,19 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
     seen = first.transient
     share, allowed = percent(seen.loss), percent(2 * seen.allowance)
     if seen.state == "ok":
-        return [Finding("transient", State.PASS, f"slowness now and then costs {percent(max(0.0, seen.loss))}", required=True)]
-    who = f"mostly rank {seen.rank}" if seen.rank is not None else "no single rank: host noise, shared cores or network"
+        return [
+            Finding(
+                "transient",
+                State.PASS,
+                f"slowness now and then costs {percent(max(0.0, seen.loss))}",
+                required=True,
+            )
+        ]
+    who = (
+        f"mostly rank {seen.rank}"
+        if seen.rank is not None
+        else "no single rank: host noise, shared cores or network"
+    )
     subject = None if seen.rank is None else rank_label(run, seen.rank, first.device_of_rank[seen.rank])
     state, note = State(seen.state), ()
     if seen.state == "fail":
@@ -36,7 +47,9 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
             observed=share,
             expected=f"jitter of these ranks alone explains {allowed} at most",
             evidence=(*note, "cause not attributed"),
-            next_step="none: this fault was injected on purpose" if run.injected else "look for other processes on the host",
+            next_step="none: this fault was injected on purpose"
+            if run.injected
+            else "look for other processes on the host",
             required=True,
         )
     ]
@@ -112,7 +125,16 @@ def check_score(run: Run, facts: Facts) -> list[Finding]:
     if not isinstance(wanted, int | float):
         return []
     if facts.first is None:
-        return [Finding("min_score", State.UNKNOWN, "no score was measured, and --min-score asks for one", required=True)]
+        return [
+            Finding(
+                "min_score",
+                State.UNKNOWN,
+                "no score was measured, and --min-score asks for one",
+                required=True,
+            )
+        ]
     score = facts.first.balance.score
     state = State.PASS if score >= wanted else State.FAIL
-    return [Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)]
+    return [
+        Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)
+    ]

@@ -1,5 +1,6 @@
 """Is a rank steadily slower than its peers? Nobody is failed on one look: a failing attempt is repeated in fresh
-processes with ranks moved to other devices, and what the slowness follows says what it belongs to."""
+processes with ranks moved to other devices, and what the slowness follows says what it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,25 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
     first = facts.first
     if first is None:
         if "ddp" not in run.plan.workloads:
-            return [Finding(ID, State.UNKNOWN, "stragglers not looked for: the ddp workload was not asked for", required=True)]
+            return [
+                Finding(
+                    ID,
+                    State.UNKNOWN,
+                    "stragglers not looked for: the ddp workload was not asked for",
+                    required=True,
+                )
+            ]
         return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", required=True)]
     state = first.stragglers.state
     if state == "ok":
-        return [Finding(ID, State.PASS, f"nothing is slower than its peers by {percent(facts.margin_fail)}", required=True)]
+        return [
+            Finding(
+                ID,
+                State.PASS,
+                f"nothing is slower than its peers by {percent(facts.margin_fail)}",
+                required=True,
+            )
+        ]
     if state == "unclear":
         return [_too_noisy(run, facts, first)]
     if state == "warn":
@@ -81,11 +96,22 @@ def _slow(
     over = speed.blocks_over_fail if state is State.FAIL else speed.blocks_over_warn
     margin = facts.margin_fail if state is State.FAIL else facts.margin_warn
     unexcluded = speed.blocks_over_fail and state is State.WARN
-    evidence = [*extra, f"over {percent(margin)} in {over} of {blocks} blocks ({first.stragglers.needed} needed)"]
+    evidence = [
+        *extra,
+        f"over {percent(margin)} in {over} of {blocks} blocks ({first.stragglers.needed} needed)",
+    ]
     evidence += [f"{percent(facts.margin_fail)} not excluded"] if unexcluded else []
     evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
-    evidence += [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"] if speed.trend else []
-    evidence += [time_class(run, facts, speed), *sensor_evidence(run, facts, speed.rank), "cause not attributed"]
+    evidence += (
+        [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"]
+        if speed.trend
+        else []
+    )
+    evidence += [
+        time_class(run, facts, speed),
+        *sensor_evidence(run, facts, speed.rank),
+        "cause not attributed",
+    ]
     return Finding(
         ID,
         state,
@@ -125,8 +151,12 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
     return Finding(
         ID,
         State.FAIL if again else State.UNKNOWN,
-        f"majority slow: {slow} of {count} ranks are far behind the fastest" + ("" if again else ", not confirmed"),
-        evidence=("with more than half of the ranks slow, no error rate is guaranteed", "cause not attributed"),
+        f"majority slow: {slow} of {count} ranks are far behind the fastest"
+        + ("" if again else ", not confirmed"),
+        evidence=(
+            "with more than half of the ranks slow, no error rate is guaranteed",
+            "cause not attributed",
+        ),
         next_step="compare the fast devices with the slow ones: socket, power limit, clocks"
         if not run.injected
         else "none: a fault was injected on purpose",
@@ -135,7 +165,9 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
 
 
 def _too_noisy(run: Run, facts: Facts, first: AttemptFacts) -> Finding:
-    worst = max((rank for rank in first.stragglers.ranks if rank.state == "unclear"), key=lambda rank: rank.ratio)
+    worst = max(
+        (rank for rank in first.stragglers.ranks if rank.state == "unclear"), key=lambda rank: rank.ratio
+    )
     blocks, needed = first.stragglers.blocks, first.stragglers.needed
     margin = percent(facts.margin_fail)
     if needed is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
-from gpubalance.checks import devices, quality, steps, straggler
+from gpubalance.checks import devices, probes, quality, steps, straggler
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.record.run import Run
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN
@@ -21,13 +21,14 @@ RULES_VERSION = 1
 Check = Callable[[Run, Facts], list[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    quality.check_complete,
     devices.check_results,
     straggler.check_straggler,
     steps.check_transient,
     devices.check_memory,
+    probes.check_probes,
     devices.check_hardware,
     steps.check_score,
-    quality.check_complete,
     quality.check_foreign,
     quality.check_sensor,
     quality.check_host,
@@ -96,7 +97,9 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
 
 def sentence_of(verdict: Verdict, findings: Sequence[Finding], facts: Facts) -> str:
     """One sentence that says all."""
-    state = {Verdict.FAIL: State.FAIL, Verdict.WARN: State.WARN, Verdict.INCONCLUSIVE: State.UNKNOWN}.get(verdict)
+    state = {Verdict.FAIL: State.FAIL, Verdict.WARN: State.WARN, Verdict.INCONCLUSIVE: State.UNKNOWN}.get(
+        verdict
+    )
     worst = [finding for finding in findings if finding.state is state]
     if worst:
         return worst[0].message

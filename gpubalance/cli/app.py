@@ -31,7 +31,13 @@ def _version(*, wanted: bool) -> None:
 @app.callback()
 def main_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show it and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda value: _version(wanted=value),
+            is_eager=True,
+            help="Show it and exit.",
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of expected failures too.")] = False,
 ) -> None:

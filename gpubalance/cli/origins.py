@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import typer
 
-NAMES = {"workload": "workloads", "budget": "budget_s", "stall_timeout": "stall_s", "sample_interval": "sample_interval_s"}
+NAMES = {
+    "workload": "workloads",
+    "budget": "budget_s",
+    "stall_timeout": "stall_s",
+    "sample_interval": "sample_interval_s",
+}
 """Options whose setting has another name, because it carries a unit."""
 
 

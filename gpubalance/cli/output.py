@@ -10,7 +10,13 @@ from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
 from gpubalance.reports.terminal import Line, report_lines
 
-STYLES = {"pass": "bold green", "warn": "bold yellow", "fail": "bold red", "inconclusive": "bold magenta", "": ""}
+STYLES = {
+    "pass": "bold green",
+    "warn": "bold yellow",
+    "fail": "bold red",
+    "inconclusive": "bold magenta",
+    "": "",
+}
 
 
 def write_json(run: Run, judgement: Judgement) -> None:

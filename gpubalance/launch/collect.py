@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event
@@ -12,6 +13,7 @@ from gpubalance.record.timings import (
     CollectiveRow,
     DataParallelResult,
     DdpAttempt,
+    DeviceProbe,
     FencedBlock,
     RankInfo,
     RankMemory,
@@ -31,6 +33,7 @@ class Measured:
     phases: list[Phase] = field(default_factory=list)
     ddp: DdpAttempt | None = None
     solo: list[SoloResult] = field(default_factory=list)
+    probes: list[DeviceProbe] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
     data_parallel: DataParallelResult | None = None
     memory: list[RankMemory] = field(default_factory=list)
@@ -43,18 +46,11 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
         ranks=_ranks(job, events),
         phases=_phases(job, events, start_s),
         ddp=_ddp(job, events, start_s),
-        solo=[
-            SoloResult(rank=rank, device=job.slots[rank].device, **_values(event))
-            for rank, lines in events.items()
-            for event in _named(lines, "solo")
-        ],
+        solo=[SoloResult(**values) for values in _by_rank(job, events, "solo")],
+        probes=[DeviceProbe(**values) for values in _by_rank(job, events, "probe")],
         collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
         data_parallel=_data_parallel(job, events),
-        memory=[
-            RankMemory(rank=rank, device=job.slots[rank].device, **_values(event))
-            for rank, lines in events.items()
-            for event in _named(lines, "memory")
-        ],
+        memory=[RankMemory(**values) for values in _by_rank(job, events, "memory")],
         skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")],
     )
 
@@ -63,7 +59,15 @@ def _named(lines: Sequence[Event], name: str) -> list[Event]:
     return [event for event in lines if event["event"] == name]
 
 
-def _values(event: Event) -> dict[str, object]:
+def _by_rank(job: Job, events: Events, name: str) -> list[dict[str, Any]]:
+    return [
+        {"rank": rank, "device": job.slots[rank].device, **_values(event)}
+        for rank, lines in events.items()
+        for event in _named(lines, name)
+    ]
+
+
+def _values(event: Event) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key not in ("event", "t_s")}
 
 
@@ -92,8 +96,12 @@ def _phases(job: Job, events: Events, start_s: float) -> list[Phase]:
     names = list(dict.fromkeys(e["phase"] for lines in events.values() for e in _named(lines, "phase_begin")))
     phases = []
     for name in names:
-        begins = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_begin") if e["phase"] == name]
-        ends = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_end") if e["phase"] == name]
+        begins = [
+            e["t_s"] for lines in events.values() for e in _named(lines, "phase_begin") if e["phase"] == name
+        ]
+        ends = [
+            e["t_s"] for lines in events.values() for e in _named(lines, "phase_end") if e["phase"] == name
+        ]
         finished = len(ends) == len(events)
         phases.append(
             Phase(
@@ -138,7 +146,7 @@ def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
     return DdpAttempt(
         attempt=job.attempt,
         steps_per_block=steady[0][0]["steps_per_block"],
-        warm_up=WarmUp(**_values(warm_up[0])) if warm_up else None,  # type: ignore[arg-type]
+        warm_up=WarmUp(**_values(warm_up[0])) if warm_up else None,
         complete=ended,
         ranks=[
             RankSteps(

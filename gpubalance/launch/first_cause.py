@@ -77,9 +77,15 @@ def _stalled(states: Sequence[RankState], job: Job, after_s: float) -> list[RunE
     behind = [state for state in waiting if state.progress == least]
     if len(behind) == len(waiting) and len(waiting) > 1:
         text = f"all ranks entered the same step of {behind[0].phase} and none came back within {after_s:g} s"
-        return [RunError(kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt)]
-    text = f"made no progress for {after_s:g} s, while the others wait for it" if len(waiting) > 1 else (
-        f"made no progress for {after_s:g} s"
+        return [
+            RunError(
+                kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt
+            )
+        ]
+    text = (
+        f"made no progress for {after_s:g} s, while the others wait for it"
+        if len(waiting) > 1
+        else (f"made no progress for {after_s:g} s")
     )
     return [
         RunError(kind="stalled", where="work", message=text, rank=s.rank, phase=s.phase, attempt=job.attempt,

@@ -95,7 +95,9 @@ class Follower:
 
     def outcome(self, *, stalled: bool) -> CrewOutcome:
         """What is known now."""
-        errors = find_first_cause(list(self.states.values()), self.job, stalled_after_s=self._stall_s if stalled else None)
+        errors = find_first_cause(
+            list(self.states.values()), self.job, stalled_after_s=self._stall_s if stalled else None
+        )
         return CrewOutcome(self.events(), errors)
 
     def events(self) -> dict[int, list[Event]]:

@@ -55,8 +55,9 @@ def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, 
 
 
 def choose_kind(node: Node, settings: BenchSettings) -> str:
-    """cuda or cpu. A broken GPU node must never pass as a CPU node: any sign of a GPU, or of somebody asking for
-    one, rules the CPU out unless `--device cpu` was given."""
+    """Cuda or cpu. A broken GPU node must never pass as a CPU node: any sign of a GPU, or of somebody asking for
+    one, rules the CPU out unless `--device cpu` was given.
+    """
     if settings.device == "cpu":
         if settings.expect_gpus:
             raise UsageError("--device cpu and --expect-gpus contradict each other")
@@ -87,7 +88,9 @@ def _asked_for_gpu(node: Node, settings: BenchSettings) -> str | None:
 
 
 def _gpus(node: Node, settings: BenchSettings, world: int | None) -> list[Device]:
-    visible = sorted((d for d in node.devices if d.cuda_ordinal is not None), key=lambda d: d.cuda_ordinal or 0)
+    visible = sorted(
+        (d for d in node.devices if d.cuda_ordinal is not None), key=lambda d: d.cuda_ordinal or 0
+    )
     if settings.expect_gpus is not None and len(node.devices) < settings.expect_gpus:
         raise CannotMeasureError(f"{settings.expect_gpus} GPUs expected, {len(node.devices)} found")
     if not visible:
@@ -127,8 +130,13 @@ def _label(device: Device) -> str:
 
 
 def _check_usable(device: Device) -> None:
-    if device.missing.get("uuid") == "GPU_IS_LOST" or device.missing.get("memory_total_bytes") == "GPU_IS_LOST":
-        raise CannotMeasureError(f"{_label(device)} is lost: it fell off the bus", "reset it or reboot the node")
+    if (
+        device.missing.get("uuid") == "GPU_IS_LOST"
+        or device.missing.get("memory_total_bytes") == "GPU_IS_LOST"
+    ):
+        raise CannotMeasureError(
+            f"{_label(device)} is lost: it fell off the bus", "reset it or reboot the node"
+        )
     if device.mig_enabled:
         raise CannotMeasureError(
             f"{_label(device)} is in MIG mode: NCCL and peer copies do not work across its slices",
@@ -136,7 +144,9 @@ def _check_usable(device: Device) -> None:
         )
     mode = device.readings.get("compute_mode")
     if mode == 2:  # NVML_COMPUTEMODE_PROHIBITED
-        raise CannotMeasureError(f"{_label(device)} is in compute mode Prohibited", "nvidia-smi -c 0 lifts it")
+        raise CannotMeasureError(
+            f"{_label(device)} is in compute mode Prohibited", "nvidia-smi -c 0 lifts it"
+        )
     if mode == 3:  # NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
         raise CannotMeasureError(
             f"{_label(device)} is in compute mode Exclusive Process, which stops peers from reaching it",
@@ -175,7 +185,12 @@ def _cpu_slots(node: Node, settings: BenchSettings, world: int | None) -> list[D
             f"give --nproc {len(node.cpu_cores)} or less",
         )
     return [
-        Device(kind="cpu", name=node.cpu_model or "CPU", cpu_cores=[core], memory_total_bytes=node.memory_total_bytes)
+        Device(
+            kind="cpu",
+            name=node.cpu_model or "CPU",
+            cpu_cores=[core],
+            memory_total_bytes=node.memory_total_bytes,
+        )
         for core in node.cpu_cores[:ranks]
     ]
 
@@ -193,7 +208,9 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
     if explicit and len(explicit) == len(wanted):
         raise UsageError(f"--workload {explicit[0]}: {reasons[explicit[0]]}")
     kept = [name for name in WORKLOADS if name in wanted and name not in reasons]
-    skipped = [Skipped(what=name, reason=reasons[name]) for name in WORKLOADS if name in wanted and name in reasons]
+    skipped = [
+        Skipped(what=name, reason=reasons[name]) for name in WORKLOADS if name in wanted and name in reasons
+    ]
     skipped += [Skipped(what=name, reason="not asked for") for name in WORKLOADS if name not in wanted]
     skipped.append(Skipped(what="links", reason="not part of this version"))
     return kept, skipped
@@ -202,7 +219,9 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
 def _check_batch(batch: int, ranks: int, workloads: Sequence[str], *, explicit: bool) -> list[str]:
     """Notes on a batch. Raises UsageError when ranks of a gang would get unequal work."""
     if batch < ranks:
-        raise UsageError(f"global batch {batch} is smaller than the {ranks} ranks", f"give --batch {ranks} or more")
+        raise UsageError(
+            f"global batch {batch} is smaller than the {ranks} ranks", f"give --batch {ranks} or more"
+        )
     remainder = batch % ranks
     if remainder and set(workloads) - {"data_parallel", "collectives"}:
         below, above = batch - remainder, batch - remainder + ranks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpubalance.record.limits import memory_limit_gb_per_s
 from gpubalance.record.node import Device
 from gpubalance.record.run import ModelSpec
 
@@ -20,9 +21,12 @@ LARGE_MEMORY_BYTES = 20 * 10**9
 
 def choose_model(kind: str, devices: Sequence[Device]) -> tuple[ModelSpec, int]:
     """The model and the per-rank batch. Compute grows with the batch and transfer does not, so weak GPUs get a
-    narrower model with the same batch, which keeps the share of communication in the step as it is."""
+    narrower model with the same batch, which keeps the share of communication in the step as it is.
+    """
     if devices[0].kind == "cpu":
-        return _spec(kind, CPU_WIDTH, CPU_LAYERS if kind == "mlp" else 1, "float32"), CPU_BATCH if kind == "mlp" else 2
+        return _spec(
+            kind, CPU_WIDTH, CPU_LAYERS if kind == "mlp" else 1, "float32"
+        ), CPU_BATCH if kind == "mlp" else 2
     large = all(_is_large(device) for device in devices)
     dtype = "bfloat16" if all(_has_bf16(device) for device in devices) else "float16"
     if kind == "mlp":
@@ -31,16 +35,10 @@ def choose_model(kind: str, devices: Sequence[Device]) -> tuple[ModelSpec, int]:
 
 
 def _is_large(device: Device) -> bool:
-    bandwidth = memory_bandwidth_gb_per_s(device)
-    return (bandwidth or 0) > LARGE_BANDWIDTH_GB_PER_S and (device.memory_total_bytes or 0) > LARGE_MEMORY_BYTES
-
-
-def memory_bandwidth_gb_per_s(device: Device) -> float | None:
-    """Limit of the memory, derived: clock x 2 (double data rate) x bus width. H200: 3201 MHz, 6016 bits: 4815."""
-    clock, bits = device.readings.get("memory_clock_max_mhz"), device.readings.get("memory_bus_width_bits")
-    if not isinstance(clock, int | float) or not isinstance(bits, int | float):
-        return None
-    return clock * 1e6 * 2 * bits / 8 / 1e9
+    bandwidth = memory_limit_gb_per_s(device)
+    return (bandwidth or 0) > LARGE_BANDWIDTH_GB_PER_S and (
+        device.memory_total_bytes or 0
+    ) > LARGE_MEMORY_BYTES
 
 
 def _has_bf16(device: Device) -> bool:
@@ -58,7 +56,8 @@ def _spec(kind: str, width: int, layers: int, dtype: str) -> ModelSpec:
 
 def memory_needed_bytes(model: ModelSpec, batch: int) -> int:
     """A safe upper estimate of one rank's device memory: weights, gradients and DDP's buckets in float32, copies in
-    the compute type, activations of forward and backward, NCCL's and cuBLAS' buffers and the CUDA context."""
+    the compute type, activations of forward and backward, NCCL's and cuBLAS' buffers and the CUDA context.
+    """
     tokens = batch if model.kind == "mlp" else batch * 512
     width_factor = 4 if model.kind == "mlp" else 40
     activations = tokens * model.width * model.layers * width_factor * 2

@@ -58,7 +58,8 @@ def rank_environment(base: Mapping[str, str], job: Job, rank: int, port: int | N
 @contextmanager
 def listening_socket() -> Iterator[socket.socket]:
     """A socket on loopback with a port that the system chose; rank 0's store serves on it. Nobody can take the port
-    in between, and nothing is open beyond this machine."""
+    in between, and nothing is open beyond this machine.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(256)

@@ -26,7 +26,9 @@ class Reading:
     """Sentinels for "no value" are 0xFFFFFFFF, 2^63-1, 2^64-1 and DCGM's blanks just below powers of two."""
 
 
-def take(readings: tuple[Reading, ...], nvml: Nvml, device: int) -> tuple[dict[str, Number | None], dict[str, str]]:
+def take(
+    readings: tuple[Reading, ...], nvml: Nvml, device: int
+) -> tuple[dict[str, Number | None], dict[str, str]]:
     """Values by key, and for each null its reason."""
     values: dict[str, Number | None] = {}
     missing: dict[str, str] = {}
@@ -52,7 +54,9 @@ def _call(name: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value:
     return read
 
 
-def _constant_call(name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value) -> Read:
+def _constant_call(
+    name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value
+) -> Read:
     """Like `_call`, with arguments that are constants of the binding (absent in old bindings)."""
 
     def read(nvml: Nvml, device: int) -> Answer:
@@ -109,7 +113,11 @@ def memory_v1(part: str) -> Read:
 
 AT_REST = (
     Reading("power_limit_w", _call("DeviceGetEnforcedPowerLimit", pick=lambda mw: mw / 1000), 100_000),
-    Reading("power_default_limit_w", _call("DeviceGetPowerManagementDefaultLimit", pick=lambda mw: mw / 1000), 100_000),
+    Reading(
+        "power_default_limit_w",
+        _call("DeviceGetPowerManagementDefaultLimit", pick=lambda mw: mw / 1000),
+        100_000,
+    ),
     Reading("sm_clock_max_mhz", _constant_call("DeviceGetMaxClockInfo", "NVML_CLOCK_SM"), 100_000),
     Reading("memory_clock_max_mhz", _constant_call("DeviceGetMaxClockInfo", "NVML_CLOCK_MEM"), 100_000),
     Reading("memory_bus_width_bits", _call("DeviceGetMemoryBusWidth"), 100_000),
@@ -144,11 +152,25 @@ TICK = (
 )
 
 COUNTERS = (
-    Reading("power_violation_ns", _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_POWER", pick=lambda v: v.violationTime)),
-    Reading("thermal_violation_ns", _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime)),
+    Reading(
+        "power_violation_ns",
+        _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_POWER", pick=lambda v: v.violationTime),
+    ),
+    Reading(
+        "thermal_violation_ns",
+        _constant_call(
+            "DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime
+        ),
+    ),
     Reading("energy_mj", _call("DeviceGetTotalEnergyConsumption")),
-    Reading("ecc_corrected", _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC")),
-    Reading("ecc_uncorrected", _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC")),
+    Reading(
+        "ecc_corrected",
+        _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
+    ),
+    Reading(
+        "ecc_uncorrected",
+        _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+    ),
     Reading("pcie_replays", _call("DeviceGetPcieReplayCounter")),
     Reading("nvlink_replays", _field("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY")),
     Reading("nvlink_recoveries", _field("NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY")),

@@ -68,7 +68,9 @@ def load_run(path: Path) -> Run:
     if not isinstance(version, int):
         raise UsageError(f"{path} is not a gpubalance run: it has no schema_version")
     if version > SCHEMA_VERSION:
-        raise UsageError(f"{path} has schema {version}, this gpubalance reads up to {SCHEMA_VERSION}", "update gpubalance")
+        raise UsageError(
+            f"{path} has schema {version}, this gpubalance reads up to {SCHEMA_VERSION}", "update gpubalance"
+        )
     try:
         return Run.model_validate(document.get("run"))
     except ValidationError as error:

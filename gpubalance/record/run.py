@@ -17,6 +17,7 @@ from gpubalance.record.timings import (
     CollectiveRow,
     DataParallelResult,
     DdpAttempt,
+    DeviceProbe,
     RankInfo,
     RankMemory,
     SoloResult,
@@ -108,6 +109,7 @@ class Run(Record):
     phases: list[Phase] = Field(default_factory=list)
     ddp: list[DdpAttempt] = Field(default_factory=list)
     solo: list[SoloResult] = Field(default_factory=list)
+    probes: list[DeviceProbe] = Field(default_factory=list)
     collectives: list[CollectiveRow] = Field(default_factory=list)
     data_parallel: DataParallelResult | None = None
     memory: list[RankMemory] = Field(default_factory=list)

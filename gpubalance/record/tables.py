@@ -15,7 +15,11 @@ def samples_table(run: Run) -> pd.DataFrame:
         frame.insert(2, "uuid", run.plan.devices[samples.device].uuid)
         frame.insert(3, "phase", [phase_at(run, t) for t in run.samples.t_s])
         frames.append(frame)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["t_s", "device", "uuid", "phase"])
+    return (
+        pd.concat(frames, ignore_index=True)
+        if frames
+        else pd.DataFrame(columns=["t_s", "device", "uuid", "phase"])
+    )
 
 
 def steps_table(run: Run) -> pd.DataFrame:
@@ -42,5 +46,7 @@ def steps_table(run: Run) -> pd.DataFrame:
 
 def phase_at(run: Run, t_s: float) -> str | None:
     """The innermost phase that was running at this time: the one that began last."""
-    running = [phase for phase in run.phases if phase.begin_s <= t_s and (phase.end_s is None or t_s <= phase.end_s)]
+    running = [
+        phase for phase in run.phases if phase.begin_s <= t_s and (phase.end_s is None or t_s <= phase.end_s)
+    ]
     return max(running, key=lambda phase: phase.begin_s).name if running else None

@@ -73,6 +73,20 @@ class SoloResult(Record):
     samples_per_s: float
 
 
+class DeviceProbe(Record):
+    """Quick measures of one device alone, all devices at the same time; GB is 1e9 bytes."""
+
+    rank: int
+    device: int
+    gemm_tflops: float
+    """Dense matrix product in the model's type."""
+    memory_copy_gb_per_s: float
+    """Copy within device memory, bytes read plus bytes written."""
+    host_to_device_gb_per_s: float
+    device_to_host_gb_per_s: float
+    """Copies from and to pinned host memory."""
+
+
 class CollectiveRow(Record):
     """One collective at one size, with nccl-tests' definitions; GB is 1e9 bytes."""
 

@@ -16,7 +16,11 @@ def plan_lines(plan: Plan, node: Node) -> list[str]:
     versions += [f"driver {node.driver_version}"] if node.driver_version else []
     nccl = node.packages.get("nvidia-nccl-cu13") or node.packages.get("nvidia-nccl-cu12")
     versions += [f"NCCL {nccl}"] if plan.backend == "nccl" and nccl else []
-    return [f"{devices_text(plan)}   {'  '.join(versions)}", work_text(plan), *(f"note: {note}" for note in plan.notes)]
+    return [
+        f"{devices_text(plan)}   {'  '.join(versions)}",
+        work_text(plan),
+        *(f"note: {note}" for note in plan.notes),
+    ]
 
 
 def header_lines(run: Run) -> list[str]:
@@ -52,5 +56,9 @@ def work_text(plan: Plan) -> str:
 
 def nccl_text(node: Node) -> str | None:
     """NCCL's variables that are set, since each changes what is measured."""
-    found = [f"{name}={value}" for name, value in node.environment.items() if name.startswith(("NCCL_", "TORCH_NCCL_"))]
+    found = [
+        f"{name}={value}"
+        for name, value in node.environment.items()
+        if name.startswith(("NCCL_", "TORCH_NCCL_"))
+    ]
     return f"set: {', '.join(found)}" if found else None

@@ -22,8 +22,14 @@ def rank_lines(run: Run, facts: Facts) -> list[str]:
         return []
     on_cpu = run.plan.backend == "gloo"
     headings = CPU_HEADINGS if on_cpu else HEADINGS
-    rows = [_cpu_row(facts, first, rank) if on_cpu else _gpu_row(run, facts, first, rank) for rank in _ranks(first)]
-    names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in _ranks(first)]
+    rows = [
+        _cpu_row(facts, first, rank) if on_cpu else _gpu_row(run, facts, first, rank)
+        for rank in _ranks(first)
+    ]
+    names = [
+        f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}"
+        for rank in _ranks(first)
+    ]
     return [*aligned(headings, rows), *names, *_reason_lines(run, facts)]
 
 
@@ -34,7 +40,10 @@ def _ranks(first: AttemptFacts) -> range:
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell, two spaces apart, numbers to the right."""
     widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (headings, *rows)
+    ]
 
 
 def _speed(first: AttemptFacts, rank: int) -> str:

@@ -128,7 +128,11 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
     unasked = [skip.what for skip in run.skipped if skip.reason == "not asked for"]
     reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []
     missing = [facts.utilization.missing, facts.memory.missing]
-    reasons += [f"{name} ({why})" for name, why in zip(("utilization score", "memory score"), missing, strict=True) if why]
+    reasons += [
+        f"{name} ({why})"
+        for name, why in zip(("utilization score", "memory score"), missing, strict=True)
+        if why
+    ]
     if reasons:
         lines.append(f"Skipped: {'; '.join(reasons)}.")
     if run.injected:

@@ -26,7 +26,9 @@ def throughput_lines(run: Run, facts: Facts) -> list[str]:
 
 def _data_parallel(result: DataParallelResult, rate: float, facts: Facts) -> list[str]:
     against = facts.scaling.data_parallel_speedup or 0
-    lines = [f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."]
+    lines = [
+        f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."
+    ]
     starved = [index for index, shard in enumerate(result.shards) if shard == 0]
     if starved:
         names = ", ".join(f"cuda:{index}" for index in starved)
@@ -58,8 +60,10 @@ def bandwidth_lines(run: Run) -> list[str]:
         return []
     headings = ("collective", "ranks", "size", "mode", "time us", "algbw", "busbw", "wrong")
     rows = [_row(row) for row in run.collectives]
-    note = "GB/s = 1e9 B/s, nccl-tests' definitions" if run.plan.backend == "nccl" else (
-        "gloo on the CPU: not comparable with NCCL"
+    note = (
+        "GB/s = 1e9 B/s, nccl-tests' definitions"
+        if run.plan.backend == "nccl"
+        else ("gloo on the CPU: not comparable with NCCL")
     )
     return [*aligned(headings, rows), note]
 

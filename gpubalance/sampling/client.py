@@ -31,7 +31,9 @@ _POLL_S = 0.02
 class SensorProcess:
     """A running sensor. Never waits for it without a limit."""
 
-    def __init__(self, folder: Path, interval_s: float, environment: Mapping[str, str], stand_in: Path | None) -> None:
+    def __init__(
+        self, folder: Path, interval_s: float, environment: Mapping[str, str], stand_in: Path | None
+    ) -> None:
         self._folder = folder
         self._tail = LogTail(folder / "sensor.jsonl")
         self.events: list[Event] = []
@@ -42,7 +44,12 @@ class SensorProcess:
         self._output = folder / "sensor.txt"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=dict(environment), start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
             )
 
     def node(self) -> Node:

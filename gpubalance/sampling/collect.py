@@ -18,7 +18,12 @@ from gpubalance.record.samples import (
 
 
 def collect_samples(
-    events: Sequence[Event], *, start_s: float, interval_s: float, rank_of_pid: Mapping[int, int], hung_in: str | None
+    events: Sequence[Event],
+    *,
+    start_s: float,
+    interval_s: float,
+    rank_of_pid: Mapping[int, int],
+    hung_in: str | None,
 ) -> Samples:
     """All samples with times relative to `start_s`. `rank_of_pid` says which processes are ranks of this run."""
     ticks = [event for event in events if event["event"] == "sample"]
@@ -79,7 +84,9 @@ def _processes(events: Sequence[Event], rank_of_pid: Mapping[int, int]) -> list[
     ]
 
 
-def _health(events: Sequence[Event], ticks: Sequence[Event], interval_s: float, hung_in: str | None) -> SensorHealth:
+def _health(
+    events: Sequence[Event], ticks: Sequence[Event], interval_s: float, hung_in: str | None
+) -> SensorHealth:
     late = [tick["late_ms"] for tick in ticks]
     cost = [tick["cost_ms"] for tick in ticks]
     missed = next((event["missed"] for event in events if event["event"] == "bye"), 0)

@@ -1,9 +1,9 @@
 """What the parent says to the sensor: one JSON object a line on the sensor's standard input.
 
-    {"do": "begin", "nvml": [0, 1], "devices": [0, 1]}    sample these NVML indices, as these devices of the plan
-    {"do": "ranks", "pids": {"0": 4711}}                  sample these processes, by rank
-    {"do": "edge", "name": "ddp begin"}                   read the slow counters now
-    {"do": "stop"}                                        write what is left and end; so does end of file
+{"do": "begin", "nvml": [0, 1], "devices": [0, 1]}    sample these NVML indices, as these devices of the plan
+{"do": "ranks", "pids": {"0": 4711}}                  sample these processes, by rank
+{"do": "edge", "name": "ddp begin"}                   read the slow counters now
+{"do": "stop"}                                        write what is left and end; so does end of file
 """
 
 from __future__ import annotations

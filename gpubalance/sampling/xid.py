@@ -16,7 +16,9 @@ class XidListener:
         self._set = created.value
         self.missing = created.reason
         for device in devices if created.reason is None else ():
-            registered = nvml.ask("DeviceRegisterEvents", device, nvml.constant("nvmlEventTypeXidCriticalError"), self._set)
+            registered = nvml.ask(
+                "DeviceRegisterEvents", device, nvml.constant("nvmlEventTypeXidCriticalError"), self._set
+            )
             self.missing = self.missing or registered.reason
 
     def poll(self) -> list[tuple[int | None, int]]:

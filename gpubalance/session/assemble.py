@@ -43,7 +43,12 @@ class Gathered:
 
 
 def assemble_run(
-    settings: BenchSettings, node: Node, plan: Plan, gathered: Gathered, sensor_events: Sequence[Event], hung_in: str | None
+    settings: BenchSettings,
+    node: Node,
+    plan: Plan,
+    gathered: Gathered,
+    sensor_events: Sequence[Event],
+    hung_in: str | None,
 ) -> Run:
     """The record."""
     measured = gathered.measured
@@ -59,6 +64,7 @@ def assemble_run(
         phases=[phase for m in measured for phase in m.phases],
         ddp=[m.ddp for m in measured if m.ddp is not None],
         solo=[solo for m in measured for solo in m.solo],
+        probes=[probe for m in measured for probe in m.probes],
         collectives=[row for m in measured for row in m.collectives],
         data_parallel=next((m.data_parallel for m in measured if m.data_parallel is not None), None),
         memory=[memory for m in measured[:1] for memory in m.memory],
@@ -85,7 +91,10 @@ def _settings(settings: BenchSettings) -> dict[str, Setting]:
         values["margin"] = [settings.margin.warn, settings.margin.fail]
     return {
         name: Setting.model_validate(
-            {"value": list(value) if isinstance(value, tuple) else value, "origin": settings.origins.get(name, "default")}
+            {
+                "value": list(value) if isinstance(value, tuple) else value,
+                "origin": settings.origins.get(name, "default"),
+            }
         )
         for name, value in values.items()
     }

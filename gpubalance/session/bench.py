@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from collections.abc import Iterator
 
 from gpubalance.analysis.facts import attempt_facts
 from gpubalance.checks.straggler import needs_confirmation
@@ -43,7 +43,11 @@ class Finished:
 
 
 def bench(
-    settings: BenchSettings, display: Display | None = None, *, module: str = RANK_MODULE, stand_in: Path | None = None
+    settings: BenchSettings,
+    display: Display | None = None,
+    *,
+    module: str = RANK_MODULE,
+    stand_in: Path | None = None,
 ) -> Finished | None:
     """Run the benchmark. None: this process owned one rank under a launcher, and another one reports.
 
@@ -80,7 +84,13 @@ def _orders(folder: Path, share: Share) -> Iterator[Orders]:
 
 
 def _measure(
-    settings: BenchSettings, display: Display, share: Share, folder: Path, orders: Orders, module: str, stand_in: Path | None
+    settings: BenchSettings,
+    display: Display,
+    share: Share,
+    folder: Path,
+    orders: Orders,
+    module: str,
+    stand_in: Path | None,
 ) -> Finished:
     gathered = Gathered(datetime.now(timezone.utc), time.monotonic())
     sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in)
@@ -94,7 +104,9 @@ def _measure(
             share=share, environment=child_environment(os.environ, uuids), module=module, sensor=sensor, orders=orders,
             display=display, stall_s=settings.stall_s, gathered=gathered,
         )  # fmt: skip
-        sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
+        sensor.begin(
+            [d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices))
+        )
         try:
             _run_crews(settings, plan, folder, runner)
         except Interrupted as interrupted:

@@ -47,7 +47,9 @@ class CrewRunner:
             processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
             if adopted:
                 self.orders.crew(job_path(job))
-            follower = Follower(job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event))
+            follower = Follower(
+                job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event)
+            )
             try:
                 outcome = follower.follow()
             except Interrupted:
@@ -60,7 +62,11 @@ class CrewRunner:
                 self.orders.stop()
             for pid in end_ranks(processes):
                 self.gathered.errors.append(
-                    RunError(kind="stuck", where="launch", message=f"pid {pid} sits in the kernel and cannot be killed")
+                    RunError(
+                        kind="stuck",
+                        where="launch",
+                        message=f"pid {pid} sits in the kernel and cannot be killed",
+                    )
                 )
 
     def _keep(self, job: Job, outcome: CrewOutcome) -> None:

@@ -37,7 +37,8 @@ def first_job(settings: BenchSettings, plan: Plan, folder: Path) -> Job:
 
 def _slots(plan: Plan) -> tuple[Slot, ...]:
     """Where rank r works. Children see the chosen devices in the plan's order, named by UUID; where a UUID could not
-    be read they see what this process sees, and CUDA's own ordinal counts."""
+    be read they see what this process sees, and CUDA's own ordinal counts.
+    """
     named = all(device.uuid for device in plan.devices)
     return tuple(
         Slot(index, index if named else device.cuda_ordinal, device.uuid, tuple(device.cpu_cores))

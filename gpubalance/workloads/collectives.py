@@ -43,7 +43,7 @@ class Operation:
 
 
 def bus_factor(name: str, ranks: int) -> float:
-    """busbw / algbw: 2(n-1)/n for all_reduce, (n-1)/n for the other two."""
+    """Busbw / algbw: 2(n-1)/n for all_reduce, (n-1)/n for the other two."""
     share = (ranks - 1) / ranks
     return 2 * share if name == "all_reduce" else share
 
@@ -53,7 +53,9 @@ def run(context: Context) -> None:
     fences = FenceCounter(context.log)
     for size in SIZES[context.job.backend]:
         if not _fits(context, size):
-            context.log.write("skipped", what=f"collectives of {size} bytes", reason="a device has too little free memory")
+            context.log.write(
+                "skipped", what=f"collectives of {size} bytes", reason="a device has too little free memory"
+            )
             continue
         for name in NAMES:
             _measure(context, fences, build(name, size, context))
@@ -114,7 +116,14 @@ def _measure(context: Context, fences: FenceCounter, operation: Operation) -> No
     with collector_off():
         first_s = context.agree_on_max(_seconds(context, fences, operation.run, 5))
         iterations = max(ITERATIONS, math.ceil(MINIMUM_S / first_s))
-        _log(context, operation, "eager", iterations, _seconds(context, fences, operation.run, iterations), wrong)
+        _log(
+            context,
+            operation,
+            "eager",
+            iterations,
+            _seconds(context, fences, operation.run, iterations),
+            wrong,
+        )
         if context.device.type == "cuda":
             _log(context, operation, "graph", *_graph(context, fences, operation), wrong)
 
@@ -148,7 +157,9 @@ def _graph(context: Context, fences: FenceCounter, operation: Operation) -> tupl
     return 3 * ITERATIONS, seconds
 
 
-def _log(context: Context, operation: Operation, mode: str, iterations: int, seconds: float, wrong: int) -> None:
+def _log(
+    context: Context, operation: Operation, mode: str, iterations: int, seconds: float, wrong: int
+) -> None:
     times = context.gather(seconds)
     mean = sum(times) / len(times)
     bandwidth = operation.size_bytes / mean / 1e9

@@ -61,12 +61,15 @@ def _bind(job: Job, slot: Slot) -> tuple[torch.device, Clock]:
     if not torch.cuda.is_available():
         built = torch.version.cuda
         raise NoCudaError(
-            f"torch {torch.__version__} has no CUDA" if built is None
+            f"torch {torch.__version__} has no CUDA"
+            if built is None
             else f"torch {torch.__version__} (CUDA {built}) cannot use the GPU: driver too old, or no device visible"
         )
     torch.cuda.set_device(slot.ordinal or 0)
     device = torch.device("cuda", slot.ordinal or 0)
-    torch.ones(8, device=device).square_().sum().item()  # one kernel: "available" may still mean "no kernel image"
+    torch.ones(
+        8, device=device
+    ).square_().sum().item()  # one kernel: "available" may still mean "no kernel image"
     return device, CudaClock()
 
 

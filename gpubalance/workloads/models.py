@@ -56,7 +56,9 @@ class WithLoss(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Mean square of the output as a vector of one element, so that DataParallel can gather it."""
-        with torch.autocast(x.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32, cache_enabled=False):
+        with torch.autocast(
+            x.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32, cache_enabled=False
+        ):
             out = self.model(x)
         return out.float().square().mean().reshape(1)
 

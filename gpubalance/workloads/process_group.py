@@ -15,7 +15,8 @@ START_LIMIT = timedelta(seconds=60)
 
 def join_control(job: Job, rank: int, world: int) -> None:
     """Make gloo the default group. With an own parent the store listens on the socket that the parent opened (so
-    that no other process can take the port in between); under a launcher the launcher's store is used."""
+    that no other process can take the port in between); under a launcher the launcher's store is used.
+    """
     descriptor = os.environ.get(LISTEN_VARIABLE)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or "GPUBALANCE_OWN_STORE" not in os.environ:
         store: dist.Store = next(iter(dist.rendezvous("env://", rank, world, timeout=START_LIMIT)))[0]

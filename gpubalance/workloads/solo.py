@@ -1,5 +1,6 @@
 """Each device alone: the same seeded work, no communication. Shows what a device can do when nobody is waited for,
-how much of a step is the host, and whether devices of one model give the same bits."""
+how much of a step is the host, and whether devices of one model give the same bits.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import hashlib
 
 import torch
 
+from gpubalance.workloads import probes
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.inject import Faults
 from gpubalance.workloads.timed_loop import collector_off, mean_step
@@ -43,6 +45,8 @@ def run(context: Context) -> None:
         output_digest=digest,
         samples_per_s=1000 * step.samples / eager_ms,
     )
+    if context.device.type == "cuda":
+        probes.run(context)
 
 
 def steps_in(seconds: float, step_ms: float) -> int:
@@ -78,7 +82,9 @@ def graph_step(context: Context, step: TrainingStep, eager_ms: float) -> tuple[f
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):  # libraries choose their kernels and workspaces before the capture, on the same stream
+        for _ in range(
+            3
+        ):  # libraries choose their kernels and workspaces before the capture, on the same stream
             step.captured()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

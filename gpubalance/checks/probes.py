@@ -1,0 +1,125 @@
+"""Each device's quick measures against its peers of the same kind, and against its own derived limit."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gpubalance.analysis.facts import Facts
+from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.identity import device_label
+from gpubalance.record.limits import gemm_limit_tflops, host_link_limit_gb_per_s, memory_limit_gb_per_s
+from gpubalance.record.node import Device
+from gpubalance.record.run import Run
+from gpubalance.record.timings import DeviceProbe
+
+LIMIT_WARN, LIMIT_FAIL = 0.65, 0.50
+"""Share of the derived limit. Healthy parts reach 0.73 to 0.90 of each."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One quick measure: how it is called, its limit, and how far below its peers a device may be."""
+
+    key: str
+    name: str
+    unit: str
+    limit: Callable[[Device], float | None]
+    peer_warn: float
+    peer_fail: float
+
+    def value(self, probe: DeviceProbe) -> float:
+        """What was measured."""
+        return float(getattr(probe, self.key))
+
+
+MEASURES = (
+    Measure("gemm_tflops", "matrix product", "TFLOP/s", gemm_limit_tflops, 0.05, 0.10),
+    Measure("memory_copy_gb_per_s", "memory copy", "GB/s", memory_limit_gb_per_s, 0.05, 0.10),
+    Measure("host_to_device_gb_per_s", "host to device copy", "GB/s", host_link_limit_gb_per_s, 0.10, 0.20),
+    Measure("device_to_host_gb_per_s", "device to host copy", "GB/s", host_link_limit_gb_per_s, 0.10, 0.20),
+)
+
+
+def check_probes(run: Run, facts: Facts) -> list[Finding]:
+    """All measures of all devices; one pass line when nothing is wrong."""
+    if not run.probes:
+        return []
+    found = [finding for measure in MEASURES for finding in _measure(run, measure)]
+    if found:
+        return found
+    known = [m.name for m in MEASURES if m.limit(run.plan.devices[run.probes[0].device]) is not None]
+    if not known and len(run.probes) < 2:
+        return [
+            Finding(
+                "device_speed", State.UNKNOWN, "no limit can be derived for this device, and it has no peers"
+            )
+        ]
+    held = f"limits of {', '.join(known)}" if known else "peers"
+    return [
+        Finding(
+            "device_speed",
+            State.PASS,
+            f"each device alone is as fast as its {held} let expect",
+            required=True,
+        )
+    ]
+
+
+def _measure(run: Run, measure: Measure) -> Iterator[Finding]:
+    for group in _groups(run):
+        for probe in group:
+            others = [measure.value(other) for other in group if other is not probe]
+            yield from _against_peers(run, measure, probe, others)
+            yield from _against_limit(run, measure, probe)
+
+
+def _groups(run: Run) -> list[list[DeviceProbe]]:
+    """Devices of one model, MIG state and power limit: only those can be compared."""
+    groups: dict[tuple[object, ...], list[DeviceProbe]] = {}
+    for probe in run.probes:
+        device = run.plan.devices[probe.device]
+        key = (device.name, device.mig_enabled, device.readings.get("power_limit_w"))
+        groups.setdefault(key, []).append(probe)
+    return list(groups.values())
+
+
+def _against_peers(run: Run, measure: Measure, probe: DeviceProbe, others: list[float]) -> Iterator[Finding]:
+    """Against the median of the others. With two devices the spread is said, and no culprit is named."""
+    if not others:
+        return
+    value, peer = measure.value(probe), statistics.median(others)
+    behind = 1 - value / peer
+    if behind <= measure.peer_warn:
+        return
+    state = State.FAIL if behind > measure.peer_fail and len(others) > 1 else State.WARN
+    yield Finding(
+        "device_speed",
+        state,
+        f"{measure.name} of {device_label(run.plan.devices[probe.device])} is {percent(behind)} below its peers",
+        observed=f"{value:.1f} {measure.unit}",
+        expected=f"{peer:.1f} {measure.unit} as its peers",
+        evidence=("with two devices, which of them is the abnormal one needs a baseline",)
+        if len(others) == 1
+        else (),
+        next_step="look at clocks, power and temperature of that device, and at what else uses it",
+    )
+
+
+def _against_limit(run: Run, measure: Measure, probe: DeviceProbe) -> Iterator[Finding]:
+    device = run.plan.devices[probe.device]
+    limit = measure.limit(device)
+    if limit is None:
+        return
+    share = measure.value(probe) / limit
+    if share >= LIMIT_WARN:
+        return
+    yield Finding(
+        "device_speed",
+        State.FAIL if share < LIMIT_FAIL else State.WARN,
+        f"{measure.name} of {device_label(device)} reaches {percent(share)} of its derived limit",
+        observed=f"{measure.value(probe):.1f} {measure.unit}",
+        expected=f"at least {percent(LIMIT_WARN)} of {limit:.0f} {measure.unit}",
+        next_step="look at clocks, link width and generation under load, and at power limits",
+    )

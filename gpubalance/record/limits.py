@@ -1,0 +1,65 @@
+"""What a device could do at most, derived from what the driver says of it; no table of models to grow old.
+
+Sources of the factors: NVIDIA's architecture white papers (operations per clock and multiprocessor), PCI-SIG (rates).
+"""
+
+from __future__ import annotations
+
+from gpubalance.record.node import Device
+
+CORES_PER_SM = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
+"""CUDA cores of one multiprocessor by compute capability; 128 in every later part."""
+
+FLOPS_PER_CLOCK = {
+    (7, 0): 1024,
+    (7, 5): 1024,
+    (8, 0): 2048,
+    (8, 6): 1024,
+    (8, 9): 1024,
+    (9, 0): 4096,
+    (10, 0): 8192,
+    (10, 3): 8192,
+}
+"""Dense 16-bit operations per clock and multiprocessor of the tensor cores."""
+
+GEFORCE_FLOPS_PER_CLOCK = 512
+"""GeForce parts multiply at half rate when they add up in 32 bits; known by name, not by compute capability."""
+
+PCIE_GB_PER_S_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""One direction, after line coding."""
+
+
+def memory_limit_gb_per_s(device: Device) -> float | None:
+    """Clock x 2 (double data rate) x bus width. H200: 3201 MHz x 2 x 6016 bits = 4815 GB/s."""
+    clock, bits = _number(device, "memory_clock_max_mhz"), _number(device, "memory_bus_width_bits")
+    return None if clock is None or bits is None else clock * 1e6 * 2 * bits / 8 / 1e9
+
+
+def gemm_limit_tflops(device: Device) -> float | None:
+    """Multiprocessors x maximum clock x operations per clock. The maximum clock lies above the advertised boost, so
+    that even a perfect product stays below: H200 132 x 1980 MHz x 4096 = 1071.
+    """
+    cores, clock = _number(device, "cuda_cores"), _number(device, "sm_clock_max_mhz")
+    major, minor = _number(device, "compute_capability_major"), _number(device, "compute_capability_minor")
+    if cores is None or clock is None or major is None or minor is None:
+        return None
+    capability = (int(major), int(minor))
+    rate = (
+        GEFORCE_FLOPS_PER_CLOCK
+        if "GeForce" in device.name and major >= 8
+        else FLOPS_PER_CLOCK.get(capability)
+    )
+    return None if rate is None else cores / CORES_PER_SM.get(capability, 128) * clock * 1e6 * rate / 1e12
+
+
+def host_link_limit_gb_per_s(device: Device) -> float | None:
+    """Lanes x rate of the PCIe generation, as far as device and slot both go."""
+    generation, width = _number(device, "pcie_generation_max"), _number(device, "pcie_width_max")
+    if generation is None or width is None or int(generation) not in PCIE_GB_PER_S_PER_LANE:
+        return None
+    return PCIE_GB_PER_S_PER_LANE[int(generation)] * width
+
+
+def _number(device: Device, key: str) -> float | None:
+    value = device.readings.get(key)
+    return float(value) if isinstance(value, int | float) and value > 0 else None

@@ -1,0 +1,60 @@
+"""Three quick measures of a device alone: matrix product, memory copy, and copies to and from pinned host memory.
+
+All devices are measured at the same time, as training would use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from gpubalance.workloads.context import Context
+from gpubalance.workloads.timed_loop import mean_step
+
+MATRIX_EDGE = 8192
+"""Large enough for every GPU to reach its plateau; 2 x 8192^3 operations."""
+
+COPY_BYTES = 2**30
+"""Several times the second-level cache of any GPU."""
+
+HOST_COPY_BYTES = 2**28
+SECONDS = 0.3
+
+
+def run(context: Context) -> None:
+    """One line with all measures; values count what moved: a copy in device memory is read and written."""
+    dtype = getattr(torch, context.job.model["dtype"])
+    context.log.write(
+        "probe",
+        gemm_tflops=_gemm(context, dtype),
+        memory_copy_gb_per_s=_device_copy(context),
+        host_to_device_gb_per_s=_host_copy(context, to_device=True),
+        device_to_host_gb_per_s=_host_copy(context, to_device=False),
+    )
+    torch.cuda.empty_cache()
+
+
+def _seconds(context: Context, work: Callable[[], object]) -> float:
+    """Seconds of one repetition, from as many as fill the time."""
+    first_ms = mean_step(work, context.clock, 3)
+    return mean_step(work, context.clock, max(5, round(1000 * SECONDS / first_ms))) / 1000
+
+
+def _gemm(context: Context, dtype: torch.dtype) -> float:
+    a, b = (torch.randn(MATRIX_EDGE, MATRIX_EDGE, device=context.device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    return 2 * MATRIX_EDGE**3 / _seconds(context, lambda: torch.mm(a, b, out=out)) / 1e12
+
+
+def _device_copy(context: Context) -> float:
+    source = torch.randint(0, 255, (COPY_BYTES,), dtype=torch.uint8, device=context.device)
+    target = torch.empty_like(source)
+    return 2 * COPY_BYTES / _seconds(context, lambda: target.copy_(source)) / 1e9
+
+
+def _host_copy(context: Context, *, to_device: bool) -> float:
+    host = torch.randint(0, 255, (HOST_COPY_BYTES,), dtype=torch.uint8).pin_memory()
+    device = torch.empty(HOST_COPY_BYTES, dtype=torch.uint8, device=context.device)
+    source, target = (host, device) if to_device else (device, host)
+    return HOST_COPY_BYTES / _seconds(context, lambda: target.copy_(source, non_blocking=True)) / 1e9
