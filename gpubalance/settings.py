@@ -29,9 +29,7 @@ class Margin:
     def __post_init__(self) -> None:
         """Raise UsageError unless 0 < warn < fail."""
         if not 0 < self.warn < self.fail:
-            raise UsageError(
-                f"margin {self.warn:.0%}:{self.fail:.0%}: the first must be above 0 and below the second"
-            )
+            raise UsageError(f"margin {self.warn:.0%}:{self.fail:.0%}: the first must be above 0 and below the second")
 
 
 GPU_MARGIN = Margin(0.05, 0.10)
@@ -144,9 +142,7 @@ def parse_fault(text: str) -> Fault:
     values: dict[str, float] = {}
     for pair in pairs:
         if len(pair) != 2 or pair[0] in values:
-            raise UsageError(
-                f"fault {text!r}: {'='.join(pair)!r} is not one name=value", _fault_example(kind)
-            )
+            raise UsageError(f"fault {text!r}: {'='.join(pair)!r} is not one name=value", _fault_example(kind))
         values[pair[0]] = _number(text, pair[1])
     needed = {"rank", *FAULTS[kind]}
     if set(values) != needed:
@@ -177,7 +173,7 @@ def _number(text: str, value: str) -> float:
         number = float(value)
     except ValueError:
         raise UsageError(f"fault {text!r}: {value!r} is not a number") from None
-    if number != number or abs(number) > 1e9:
+    if not abs(number) <= 1e9:  # NaN is not either
         raise UsageError(f"fault {text!r}: {value!r} is out of range")
     return number
 
@@ -210,9 +206,7 @@ def parse_margin(text: str) -> Margin:
     try:
         warn, fail = (float(part) / 100 for part in parts)
     except ValueError:
-        raise UsageError(
-            f"margin {text!r} is not WARN:FAIL in percent", "for example: --margin 5:10"
-        ) from None
+        raise UsageError(f"margin {text!r} is not WARN:FAIL in percent", "for example: --margin 5:10") from None
     return Margin(warn, fail)
 
 

@@ -73,9 +73,7 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
         memory=memory_of(run),
         scaling=scaling_of(run, overlapped_ms),
         sampled=tuple(sampled_in(run, window, device) for device in devices),
-        data_parallel_sampled=tuple(
-            sampled_in(run, parallel, device) for device in range(len(run.plan.devices))
-        ),
+        data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in range(len(run.plan.devices))),
     )
 
 

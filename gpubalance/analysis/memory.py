@@ -48,11 +48,7 @@ def memory_of(run: Run) -> Memory:
     """Judge the memory of the ddp phase."""
     ranks = [memory for memory in run.memory if memory.capacity_bytes > 0]
     if not ranks:
-        reason = (
-            "no GPU memory was measured"
-            if run.plan.backend == "nccl"
-            else "there is no device memory on the CPU"
-        )
+        reason = "no GPU memory was measured" if run.plan.backend == "nccl" else "there is no device memory on the CPU"
         return Memory(None, None, None, None, (), reason)
     devices = tuple(_split(run, memory.device, memory.capacity_bytes) for memory in ranks)
     peaks = [

@@ -67,7 +67,5 @@ def sampled_in(run: Run, window: Phase | None, device: int) -> Sampled | None:
 
 
 def _shares(reasons: list[int]) -> dict[int, float]:
-    bits = sorted(
-        {1 << place for value in reasons for place in range(value.bit_length()) if value >> place & 1}
-    )
+    bits = sorted({1 << place for value in reasons for place in range(value.bit_length()) if value >> place & 1})
     return {bit: sum(1 for value in reasons if value & bit) / len(reasons) for bit in bits}

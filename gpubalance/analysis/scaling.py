@@ -37,8 +37,6 @@ def scaling_of(run: Run, overlapped_ms: float | None) -> Scaling:
         speedup=ddp / mean_alone if ddp and mean_alone else None,
         efficiency=ddp / sum(alone) if ddp and alone else None,
         data_parallel_samples_per_s=1000 * parallel.global_batch / parallel.step_ms if parallel else None,
-        one_device_samples_per_s=1000 * parallel.global_batch / parallel.one_device_step_ms
-        if parallel
-        else None,
+        one_device_samples_per_s=1000 * parallel.global_batch / parallel.one_device_step_ms if parallel else None,
         data_parallel_speedup=parallel.one_device_step_ms / parallel.step_ms if parallel else None,
     )

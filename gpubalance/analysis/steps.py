@@ -54,9 +54,7 @@ def arrays_of(attempt: DdpAttempt) -> Steps:
     """The arrays of one attempt."""
 
     def stack(name: str) -> Array:
-        return np.array(
-            [[getattr(block, name) for block in rank.fenced] for rank in attempt.ranks], dtype=float
-        )
+        return np.array([[getattr(block, name) for block in rank.fenced] for rank in attempt.ranks], dtype=float)
 
     overlapped = [rank.overlapped_step_ms for rank in attempt.ranks]
     common = min(len(values) for values in overlapped)

@@ -79,7 +79,7 @@ def find_stragglers(steps: Steps, warn: float, fail: float) -> Stragglers:
     ranks = tuple(_judge(rank, row, warn, fail, needed, steps.ranks) for rank, row in enumerate(ratios))
     majority = _majority_slow(medians, fail, needed)
     return Stragglers(
-        state=_overall(ranks, ratios, fail, needed, majority),
+        state=_overall(ranks, needed, majority),
         blocks=steps.blocks,
         needed=needed,
         ranks=ranks,
@@ -136,9 +136,7 @@ def _judge(rank: int, ratios: Array, warn: float, fail: float, needed: int | Non
     )
 
 
-def _overall(
-    ranks: tuple[RankSpeed, ...], ratios: Array, fail: float, needed: int | None, majority: int
-) -> State:
+def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, majority: int) -> State:
     states = {rank.state for rank in ranks}
     if needed is None:
         return "unclear"

@@ -24,6 +24,9 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
     """The same seeded work on the same model of GPU must give the same bits, and collectives the right sums."""
     findings = _same_bits(run)
     wrong = [row for row in run.collectives if row.wrong_elements]
+    if run.collectives and not wrong:
+        text = "every collective moved the right data at every size"
+        findings.append(Finding("collective_data", State.PASS, text, required=True))
     for row in wrong[:1]:
         findings.append(
             Finding(
@@ -33,9 +36,7 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
                 next_step="do not train here: a link or a GPU corrupts data in silence",
             )
         )
-    lost = [
-        rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None
-    ]
+    lost = [rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None]
     if lost and len(lost) < sum(len(attempt.ranks) for attempt in run.ddp if attempt.complete):
         findings.append(
             Finding(
@@ -109,9 +110,7 @@ def _skew(run: Run, facts: Facts) -> Finding:
     elif skew > MEMORY_WARN and fullest > MEMORY_WARN_FULL:
         state = State.WARN
     if state is State.PASS:
-        return Finding(
-            "memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}"
-        )
+        return Finding("memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}")
     lost = (facts.memory.head_room_lost_bytes or 0) / 2**30
     return Finding(
         "memory_skew",
@@ -120,9 +119,7 @@ def _skew(run: Run, facts: Facts) -> Finding:
         observed=f"skew {percent(skew)}",
         expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
         evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
-        next_step="none: this fault was injected on purpose"
-        if run.injected
-        else "look at what else that rank keeps",
+        next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
     )
 
 

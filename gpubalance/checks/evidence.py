@@ -39,7 +39,7 @@ def time_class(run: Run, facts: Facts, speed: RankSpeed) -> str:
     return f"device time covers {percent(covered)} of it, the rest is host time"
 
 
-def sensor_evidence(run: Run, facts: Facts, rank: int) -> list[str]:
+def sensor_evidence(facts: Facts, rank: int) -> list[str]:
     """Clock, power, temperature and event reasons of the device against its peers; facts, not causes."""
     own = facts.sampled[rank] if rank < len(facts.sampled) else None
     others = [s for index, s in enumerate(facts.sampled) if index != rank and s is not None]

@@ -51,11 +51,7 @@ def check_probes(run: Run, facts: Facts) -> list[Finding]:
         return found
     known = [m.name for m in MEASURES if m.limit(run.plan.devices[run.probes[0].device]) is not None]
     if not known and len(run.probes) < 2:
-        return [
-            Finding(
-                "device_speed", State.UNKNOWN, "no limit can be derived for this device, and it has no peers"
-            )
-        ]
+        return [Finding("device_speed", State.UNKNOWN, "no limit can be derived for this device, and it has no peers")]
     held = f"limits of {', '.join(known)}" if known else "peers"
     return [
         Finding(
@@ -100,9 +96,7 @@ def _against_peers(run: Run, measure: Measure, probe: DeviceProbe, others: list[
         f"{measure.name} of {device_label(run.plan.devices[probe.device])} is {percent(behind)} below its peers",
         observed=f"{value:.1f} {measure.unit}",
         expected=f"{peer:.1f} {measure.unit} as its peers",
-        evidence=("with two devices, which of them is the abnormal one needs a baseline",)
-        if len(others) == 1
-        else (),
+        evidence=("with two devices, which of them is the abnormal one needs a baseline",) if len(others) == 1 else (),
         next_step="look at clocks, power and temperature of that device, and at what else uses it",
     )
 

@@ -64,9 +64,7 @@ def check_host(run: Run, facts: Facts) -> list[Finding]:
         )
     first = facts.first
     if first is not None and run.ddp[0].warm_up is not None and not run.ddp[0].warm_up.settled:
-        findings.append(
-            Finding("warm_up", State.INFO, "the warm-up ended by its time limit before steps were steady")
-        )
+        findings.append(Finding("warm_up", State.INFO, "the warm-up ended by its time limit before steps were steady"))
     return findings
 
 
@@ -84,6 +82,9 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
                 next_step="see `dmesg | grep -i nvrm` for Xid messages",
             )
         ]
+    if health.died_with is not None:
+        text = f"the sensor ended early: {health.died_with}"
+        return [Finding("sensor", State.WARN, text, next_step="please report it")]
     if health.lateness_max_ms is not None and health.lateness_max_ms > LATE_MS:
         text = f"the sensor was up to {health.lateness_max_ms:.0f} ms late: the host is short of CPU"
         return [Finding("sensor", State.INFO, text)]
@@ -92,9 +93,7 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
 
 def check_foreign(run: Run, facts: Facts) -> list[Finding]:
     """Processes of others on the measured devices while we measured."""
-    foreign = [
-        p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}
-    ]
+    foreign = [p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}]
     return [
         Finding(
             "foreign_process",

@@ -27,13 +27,10 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
                 required=True,
             )
         ]
-    who = (
-        f"mostly rank {seen.rank}"
-        if seen.rank is not None
-        else "no single rank: host noise, shared cores or network"
-    )
+    who = f"mostly rank {seen.rank}" if seen.rank is not None else "no single rank: host noise, shared cores or network"
     subject = None if seen.rank is None else rank_label(run, seen.rank, first.device_of_rank[seen.rank])
-    state, note = State(seen.state), ()
+    state = State(seen.state)
+    note: tuple[str, ...] = ()
     if seen.state == "fail":
         again = len(facts.attempts) > 1 and facts.attempts[1].transient.state == "fail"
         state = State.FAIL if again else State.UNKNOWN
@@ -97,7 +94,7 @@ def check_level(run: Run, facts: Facts) -> list[Finding]:
                 f"even but starved: no device computes more than {percent(max(levels))} of a step",
                 observed=percent(max(levels)),
                 expected=f"at least {percent(STARVED)}",
-                next_step="compare host time and transfer in the report; a faster host or link would help, balance would not",
+                next_step="compare host time and transfer: a faster host or link would help, balance would not",
             )
         ]
     return [Finding("level", State.PASS, f"devices compute {percent(min(levels))} of a step or more")]
@@ -135,6 +132,4 @@ def check_score(run: Run, facts: Facts) -> list[Finding]:
         ]
     score = facts.first.balance.score
     state = State.PASS if score >= wanted else State.FAIL
-    return [
-        Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)
-    ]
+    return [Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)]

@@ -18,31 +18,21 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
     """Section "Stragglers" of the README."""
     if len(run.plan.devices) < 2:
         return [Finding(ID, State.SKIP, "one device: there is no peer to be slower than")]
+    if "ddp" not in run.plan.workloads:
+        return [Finding(ID, State.SKIP, "stragglers not looked for: the ddp workload was not asked for")]
     first = facts.first
     if first is None:
-        if "ddp" not in run.plan.workloads:
-            return [
-                Finding(
-                    ID,
-                    State.UNKNOWN,
-                    "stragglers not looked for: the ddp workload was not asked for",
-                    required=True,
-                )
-            ]
         return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", required=True)]
-    state = first.stragglers.state
-    if state == "ok":
-        return [
-            Finding(
-                ID,
-                State.PASS,
-                f"nothing is slower than its peers by {percent(facts.margin_fail)}",
-                required=True,
-            )
-        ]
-    if state == "unclear":
+    if first.stragglers.state == "ok":
+        text = f"nothing is slower than its peers by {percent(facts.margin_fail)}"
+        return [Finding(ID, State.PASS, text, required=True)]
+    return _not_ok(run, facts, first)
+
+
+def _not_ok(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
+    if first.stragglers.state == "unclear":
         return [_too_noisy(run, facts, first)]
-    if state == "warn":
+    if first.stragglers.state == "warn":
         return [_slow(run, facts, first, speed, State.WARN, ()) for speed in first.stragglers.named]
     return _confirmed(run, facts, first)
 
@@ -103,19 +93,18 @@ def _slow(
     evidence += [f"{percent(facts.margin_fail)} not excluded"] if unexcluded else []
     evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
     evidence += (
-        [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"]
-        if speed.trend
-        else []
+        [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"] if speed.trend else []
     )
     evidence += [
         time_class(run, facts, speed),
-        *sensor_evidence(run, facts, speed.rank),
+        *sensor_evidence(facts, speed.rank),
         "cause not attributed",
     ]
     return Finding(
         ID,
         state,
-        f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and costs {percent(cost)} of the step rate",
+        f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and costs {percent(cost)} "
+        "of the step rate",
         subject=rank_label(run, speed.rank, device),
         observed=f"{speed.ratio:.3f} x the compute time of {peers}",
         expected=f"at most {1 + facts.margin_warn:.2f} x (fails above {1 + facts.margin_fail:.2f} x)",
@@ -151,8 +140,7 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
     return Finding(
         ID,
         State.FAIL if again else State.UNKNOWN,
-        f"majority slow: {slow} of {count} ranks are far behind the fastest"
-        + ("" if again else ", not confirmed"),
+        f"majority slow: {slow} of {count} ranks are far behind the fastest" + ("" if again else ", not confirmed"),
         evidence=(
             "with more than half of the ranks slow, no error rate is guaranteed",
             "cause not attributed",
@@ -165,19 +153,17 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
 
 
 def _too_noisy(run: Run, facts: Facts, first: AttemptFacts) -> Finding:
-    worst = max(
-        (rank for rank in first.stragglers.ranks if rank.state == "unclear"), key=lambda rank: rank.ratio
-    )
+    worst = max((rank for rank in first.stragglers.ranks if rank.state == "unclear"), key=lambda rank: rank.ratio)
     blocks, needed = first.stragglers.blocks, first.stragglers.needed
     margin = percent(facts.margin_fail)
+    evidence: tuple[str, ...] = ()
     if needed is None:
-        text, evidence = f"only {blocks} blocks were finished, too few for any verdict", ()
+        text = f"only {blocks} blocks were finished, too few for any verdict"
     else:
         text = f"the machine is too noisy to tell a {margin} straggler from chance"
-        evidence = (
-            f"rank {worst.rank} was over {margin} in {worst.blocks_over_fail} and within it in "
-            f"{blocks - worst.blocks_over_fail} of {blocks} blocks, {needed} are needed either way",
-        )
+        within = blocks - worst.blocks_over_fail
+        split = f"over {margin} in {worst.blocks_over_fail} and within it in {within} of {blocks} blocks"
+        evidence = (f"rank {worst.rank} was {split}, {needed} are needed either way",)
     busy = run.node.cpu_busy_before
     evidence += (f"host CPU {percent(busy)} busy before the run",) if busy is not None else ()
     return Finding(

@@ -97,16 +97,16 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
 
 def sentence_of(verdict: Verdict, findings: Sequence[Finding], facts: Facts) -> str:
     """One sentence that says all."""
-    state = {Verdict.FAIL: State.FAIL, Verdict.WARN: State.WARN, Verdict.INCONCLUSIVE: State.UNKNOWN}.get(
-        verdict
-    )
+    state = {Verdict.FAIL: State.FAIL, Verdict.WARN: State.WARN, Verdict.INCONCLUSIVE: State.UNKNOWN}.get(verdict)
     worst = [finding for finding in findings if finding.state is state]
     if worst:
         return worst[0].message
     if verdict is Verdict.INCONCLUSIVE:
         return "nothing that could be judged was measured"
     first = facts.first
-    if first is None or len(first.device_of_rank) < 2:
+    if first is None:
+        return "nothing wrong was found in what was measured; evenness was not asked for"
+    if len(first.device_of_rank) < 2:
         return "nothing wrong was found on this device; with one device there is nothing to balance"
     return (
         f"node can train evenly: balance {first.balance.score:.1f}, "

@@ -17,9 +17,7 @@ def bench_command(
         str | None, typer.Option(metavar="LIST", help="Visible devices by ordinal or UUID: 0,2 or GPU-1a2b.")
     ] = None,
     device: Annotated[str, typer.Option(metavar="KIND", help="auto, cuda or cpu.")] = "auto",
-    expect_gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="No verdict when fewer GPUs are found.")
-    ] = None,
+    expect_gpus: Annotated[int | None, typer.Option(metavar="N", help="No verdict when fewer GPUs are found.")] = None,
     workload: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Of solo,ddp,data_parallel,collectives. Default: all that apply."),
@@ -48,23 +46,17 @@ def bench_command(
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="Save the record there instead of in the state folder.")
     ] = None,
-    launcher: Annotated[
-        str, typer.Option(metavar="HOW", help="auto, env (adopt RANK and its kin) or none.")
-    ] = "auto",
+    launcher: Annotated[str, typer.Option(metavar="HOW", help="auto, env (adopt RANK and its kin) or none.")] = "auto",
     stall_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="End the run when no rank makes progress for so long.")
     ] = "60s",
     sample_interval: Annotated[float, typer.Option(metavar="SECONDS", help="Pace of the sensor.")] = 0.1,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and data.")] = 2026,
-    fail_on: Annotated[
-        str, typer.Option(metavar="VERDICT", help="fail, warn or never: what exits with 1.")
-    ] = "fail",
+    fail_on: Annotated[str, typer.Option(metavar="VERDICT", help="fail, warn or never: what exits with 1.")] = "fail",
     min_score: Annotated[
         float | None, typer.Option(metavar="B", help="Fail when the balance score is below this.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Measure although a device or the machine is in use.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure although a device or the machine is in use.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the record and the verdict as one JSON document.")
     ] = False,

@@ -50,7 +50,9 @@ def _run_app(arguments: list[str]) -> int:
     from gpubalance.cli.app import app
 
     # Newer typers carry click inside, older ones import it: the base of BadParameter is right in both.
-    complaint = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+    complaint: type[Exception] = next(
+        base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException" and issubclass(base, Exception)
+    )
     try:
         result = app(arguments, prog_name="gpubalance", standalone_mode=False)
     except typer.Abort:

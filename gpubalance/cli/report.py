@@ -10,9 +10,7 @@ import typer
 
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run.")],
-    to: Annotated[
-        str, typer.Option(metavar="FORMAT", help="terminal, json or csv (the samples).")
-    ] = "terminal",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="terminal, json or csv (the samples).")] = "terminal",
 ) -> int:
     """Print a saved run again, judged by the rules of this version.
 

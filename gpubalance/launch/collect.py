@@ -49,7 +49,7 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
         solo=[SoloResult(**values) for values in _by_rank(job, events, "solo")],
         probes=[DeviceProbe(**values) for values in _by_rank(job, events, "probe")],
         collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
-        data_parallel=_data_parallel(job, events),
+        data_parallel=_data_parallel(events),
         memory=[RankMemory(**values) for values in _by_rank(job, events, "memory")],
         skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")],
     )
@@ -96,12 +96,8 @@ def _phases(job: Job, events: Events, start_s: float) -> list[Phase]:
     names = list(dict.fromkeys(e["phase"] for lines in events.values() for e in _named(lines, "phase_begin")))
     phases = []
     for name in names:
-        begins = [
-            e["t_s"] for lines in events.values() for e in _named(lines, "phase_begin") if e["phase"] == name
-        ]
-        ends = [
-            e["t_s"] for lines in events.values() for e in _named(lines, "phase_end") if e["phase"] == name
-        ]
+        begins = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_begin") if e["phase"] == name]
+        ends = [e["t_s"] for lines in events.values() for e in _named(lines, "phase_end") if e["phase"] == name]
         finished = len(ends) == len(events)
         phases.append(
             Phase(
@@ -170,6 +166,6 @@ def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
     )
 
 
-def _data_parallel(job: Job, events: Events) -> DataParallelResult | None:
+def _data_parallel(events: Events) -> DataParallelResult | None:
     found = _named(events.get(0, ()), "data_parallel")
     return DataParallelResult(**_values(found[0])) if found else None

@@ -25,9 +25,9 @@ HINTS = {
 
 def find_first_cause(states: Sequence[RankState], job: Job, stalled_after_s: float | None) -> list[RunError]:
     """All errors of a crew, the first cause in front and marked. [] when nothing went wrong."""
-    own = sorted((s for s in states if s.error and s.error["where"] == "work"), key=lambda s: _time(s))
+    own = sorted((s for s in states if s.error and s.error["where"] == "work"), key=_time)
     gone = [s for s in states if s.error is None and s.exit_code is not None and not s.said_bye]
-    victims = sorted((s for s in states if s.error and s.error["where"] != "work"), key=lambda s: _time(s))
+    victims = sorted((s for s in states if s.error and s.error["where"] != "work"), key=_time)
     errors = [_raised(s, job) for s in own] + [_left(s, job) for s in gone]
     if stalled_after_s is not None and not errors:
         errors += _stalled(states, job, stalled_after_s)
@@ -77,11 +77,7 @@ def _stalled(states: Sequence[RankState], job: Job, after_s: float) -> list[RunE
     behind = [state for state in waiting if state.progress == least]
     if len(behind) == len(waiting) and len(waiting) > 1:
         text = f"all ranks entered the same step of {behind[0].phase} and none came back within {after_s:g} s"
-        return [
-            RunError(
-                kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt
-            )
-        ]
+        return [RunError(kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt)]
     text = (
         f"made no progress for {after_s:g} s, while the others wait for it"
         if len(waiting) > 1

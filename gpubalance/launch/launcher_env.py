@@ -14,7 +14,7 @@ from gpubalance.errors import UsageError
 
 @dataclass(frozen=True)
 class Share:
-    """This parent's share of the run: all local ranks (`rank` None), or the one its launcher gave it."""
+    """The share of one parent: all local ranks (`rank` None), or the one its launcher gave it."""
 
     launcher: str
     rank: int | None = None

@@ -88,9 +88,7 @@ def _asked_for_gpu(node: Node, settings: BenchSettings) -> str | None:
 
 
 def _gpus(node: Node, settings: BenchSettings, world: int | None) -> list[Device]:
-    visible = sorted(
-        (d for d in node.devices if d.cuda_ordinal is not None), key=lambda d: d.cuda_ordinal or 0
-    )
+    visible = sorted((d for d in node.devices if d.cuda_ordinal is not None), key=lambda d: d.cuda_ordinal or 0)
     if settings.expect_gpus is not None and len(node.devices) < settings.expect_gpus:
         raise CannotMeasureError(f"{settings.expect_gpus} GPUs expected, {len(node.devices)} found")
     if not visible:
@@ -130,13 +128,8 @@ def _label(device: Device) -> str:
 
 
 def _check_usable(device: Device) -> None:
-    if (
-        device.missing.get("uuid") == "GPU_IS_LOST"
-        or device.missing.get("memory_total_bytes") == "GPU_IS_LOST"
-    ):
-        raise CannotMeasureError(
-            f"{_label(device)} is lost: it fell off the bus", "reset it or reboot the node"
-        )
+    if device.missing.get("uuid") == "GPU_IS_LOST" or device.missing.get("memory_total_bytes") == "GPU_IS_LOST":
+        raise CannotMeasureError(f"{_label(device)} is lost: it fell off the bus", "reset it or reboot the node")
     if device.mig_enabled:
         raise CannotMeasureError(
             f"{_label(device)} is in MIG mode: NCCL and peer copies do not work across its slices",
@@ -144,9 +137,7 @@ def _check_usable(device: Device) -> None:
         )
     mode = device.readings.get("compute_mode")
     if mode == 2:  # NVML_COMPUTEMODE_PROHIBITED
-        raise CannotMeasureError(
-            f"{_label(device)} is in compute mode Prohibited", "nvidia-smi -c 0 lifts it"
-        )
+        raise CannotMeasureError(f"{_label(device)} is in compute mode Prohibited", "nvidia-smi -c 0 lifts it")
     if mode == 3:  # NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
         raise CannotMeasureError(
             f"{_label(device)} is in compute mode Exclusive Process, which stops peers from reaching it",
@@ -164,11 +155,11 @@ def _check_idle(device: Device, node: Node) -> None:
                 f"not measured: {_label(device)} is in use by pid {process.pid}{who}{size}",
                 "stop it, leave the GPU out with --devices, or measure all the same with --force",
             )
-    used = device.readings.get("memory_used_before_bytes")
+    before = device.readings.get("memory_used_before_bytes")
     busy = device.readings.get("utilization_before_percent")
-    if isinstance(used, int | float) and used > BUSY_MEMORY_BYTES:
+    if isinstance(before, int | float) and before > BUSY_MEMORY_BYTES:
         raise BusyError(
-            f"not measured: {_label(device)} holds {used / 2**30:.1f} GiB of processes not visible here",
+            f"not measured: {_label(device)} holds {before / 2**30:.1f} GiB of processes not visible here",
             "they may belong to another container; --force measures all the same",
         )
     if isinstance(busy, int | float) and busy > BUSY_UTILIZATION_PERCENT:
@@ -208,9 +199,7 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
     if explicit and len(explicit) == len(wanted):
         raise UsageError(f"--workload {explicit[0]}: {reasons[explicit[0]]}")
     kept = [name for name in WORKLOADS if name in wanted and name not in reasons]
-    skipped = [
-        Skipped(what=name, reason=reasons[name]) for name in WORKLOADS if name in wanted and name in reasons
-    ]
+    skipped = [Skipped(what=name, reason=reasons[name]) for name in WORKLOADS if name in wanted and name in reasons]
     skipped += [Skipped(what=name, reason="not asked for") for name in WORKLOADS if name not in wanted]
     skipped.append(Skipped(what="links", reason="not part of this version"))
     return kept, skipped
@@ -219,9 +208,7 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
 def _check_batch(batch: int, ranks: int, workloads: Sequence[str], *, explicit: bool) -> list[str]:
     """Notes on a batch. Raises UsageError when ranks of a gang would get unequal work."""
     if batch < ranks:
-        raise UsageError(
-            f"global batch {batch} is smaller than the {ranks} ranks", f"give --batch {ranks} or more"
-        )
+        raise UsageError(f"global batch {batch} is smaller than the {ranks} ranks", f"give --batch {ranks} or more")
     remainder = batch % ranks
     if remainder and set(workloads) - {"data_parallel", "collectives"}:
         below, above = batch - remainder, batch - remainder + ranks
@@ -234,10 +221,8 @@ def _check_batch(batch: int, ranks: int, workloads: Sequence[str], *, explicit: 
     fed = -(-batch // shard)
     if "data_parallel" in workloads and fed < ranks:
         below, above = batch - remainder, batch - remainder + ranks
-        return [
-            f"DataParallel splits {batch} samples into shards of {shard}, which feed {fed} of {ranks} GPUs; "
-            f"the others are not fed ({below} or {above} samples would feed all)"
-        ]
+        fed_text = f"DataParallel splits {batch} samples into shards of {shard}, which feed {fed} of {ranks} GPUs"
+        return [f"{fed_text}; the others are not fed ({below} or {above} samples would feed all)"]
     return []
 
 

@@ -24,9 +24,7 @@ def choose_model(kind: str, devices: Sequence[Device]) -> tuple[ModelSpec, int]:
     narrower model with the same batch, which keeps the share of communication in the step as it is.
     """
     if devices[0].kind == "cpu":
-        return _spec(
-            kind, CPU_WIDTH, CPU_LAYERS if kind == "mlp" else 1, "float32"
-        ), CPU_BATCH if kind == "mlp" else 2
+        return _spec(kind, CPU_WIDTH, CPU_LAYERS if kind == "mlp" else 1, "float32"), CPU_BATCH if kind == "mlp" else 2
     large = all(_is_large(device) for device in devices)
     dtype = "bfloat16" if all(_has_bf16(device) for device in devices) else "float16"
     if kind == "mlp":
@@ -36,9 +34,7 @@ def choose_model(kind: str, devices: Sequence[Device]) -> tuple[ModelSpec, int]:
 
 def _is_large(device: Device) -> bool:
     bandwidth = memory_limit_gb_per_s(device)
-    return (bandwidth or 0) > LARGE_BANDWIDTH_GB_PER_S and (
-        device.memory_total_bytes or 0
-    ) > LARGE_MEMORY_BYTES
+    return (bandwidth or 0) > LARGE_BANDWIDTH_GB_PER_S and (device.memory_total_bytes or 0) > LARGE_MEMORY_BYTES
 
 
 def _has_bf16(device: Device) -> bool:

@@ -80,9 +80,7 @@ def list_processes(nvml: Nvml, index: int) -> tuple[list[Process], str | None]:
     answer = nvml.ask("DeviceGetComputeRunningProcesses_v3", index)
     if answer.reason is not None:
         return [], answer.reason
-    return [
-        Process(nvml_index=index, pid=p.pid, memory_used_bytes=_used(p.usedGpuMemory)) for p in answer.value
-    ], None
+    return [Process(nvml_index=index, pid=p.pid, memory_used_bytes=_used(p.usedGpuMemory)) for p in answer.value], None
 
 
 def _used(value: int | None) -> int | None:

@@ -31,11 +31,7 @@ def gpu_evidence(root: Path = Path("/")) -> list[str]:
 
     0x10de is NVIDIA's PCI vendor id; 0x03 is the PCI class of display and 3D controllers.
     """
-    evidence = [
-        f"PCI device {path.name}"
-        for path in sorted((root / "sys/bus/pci/devices").glob("*"))
-        if _is_gpu(path)
-    ]
+    evidence = [f"PCI device {path.name}" for path in sorted((root / "sys/bus/pci/devices").glob("*")) if _is_gpu(path)]
     nodes = sorted(path.name for path in (root / "dev").glob("nvidia*") if path.name != "nvidia-caps")
     evidence += [f"/dev/{name}" for name in nodes]
     if (root / "dev/dxg").exists():

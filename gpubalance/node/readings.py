@@ -26,9 +26,7 @@ class Reading:
     """Sentinels for "no value" are 0xFFFFFFFF, 2^63-1, 2^64-1 and DCGM's blanks just below powers of two."""
 
 
-def take(
-    readings: tuple[Reading, ...], nvml: Nvml, device: int
-) -> tuple[dict[str, Number | None], dict[str, str]]:
+def take(readings: tuple[Reading, ...], nvml: Nvml, device: int) -> tuple[dict[str, Number | None], dict[str, str]]:
     """Values by key, and for each null its reason."""
     values: dict[str, Number | None] = {}
     missing: dict[str, str] = {}
@@ -54,9 +52,7 @@ def _call(name: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value:
     return read
 
 
-def _constant_call(
-    name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value
-) -> Read:
+def _constant_call(name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value) -> Read:
     """Like `_call`, with arguments that are constants of the binding (absent in old bindings)."""
 
     def read(nvml: Nvml, device: int) -> Answer:
@@ -158,9 +154,7 @@ COUNTERS = (
     ),
     Reading(
         "thermal_violation_ns",
-        _constant_call(
-            "DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime
-        ),
+        _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime),
     ),
     Reading("energy_mj", _call("DeviceGetTotalEnergyConsumption")),
     Reading(

@@ -66,9 +66,7 @@ def _gpu_part(nvml: Nvml | str, visible_devices: str | None) -> dict[str, object
 
 def _processes(nvml: Nvml, count: int) -> dict[str, object]:
     lists = [list_processes(nvml, index) for index in range(count)]
-    refused = {
-        f"processes on NVML index {index}": reason for index, (_, reason) in enumerate(lists) if reason
-    }
+    refused = {f"processes on NVML index {index}": reason for index, (_, reason) in enumerate(lists) if reason}
     return {"processes": [_named(process) for found, _ in lists for process in found], "missing": refused}
 
 

@@ -38,9 +38,7 @@ def read_visibility(value: str | None, uuids: Sequence[str | None]) -> Visible:
     if entries == [""]:
         return Visible((), (Dropped("", "set but empty, which hides every device"),))
     if entries[0].startswith("MIG-"):
-        return _cut_short(
-            entries, 0, (), "a MIG slice: at most one can be used, and NCCL does not work on it"
-        )
+        return _cut_short(entries, 0, (), "a MIG slice: at most one can be used, and NCCL does not work on it")
     if entries[0].startswith("GPU-"):
         return _read(entries, lambda entry: match_uuid(entry, uuids))
     return _read(entries, lambda entry: _match_index(entry, len(uuids)))
@@ -81,11 +79,7 @@ def match_uuid(beginning: str, uuids: Sequence[str | None]) -> int | str:
 def _match_index(entry: str, count: int) -> int | str:
     number = _LEADING_NUMBER.match(entry)
     if number is None:
-        return (
-            "empty"
-            if not entry
-            else "not an index: kinds of entry cannot be mixed, and CUDA knows no such word"
-        )
+        return "empty" if not entry else "not an index: kinds of entry cannot be mixed, and CUDA knows no such word"
     index = int(number.group())
     if index < 0:
         return "negative, which hides the rest of the list"

@@ -44,11 +44,7 @@ def gemm_limit_tflops(device: Device) -> float | None:
     if cores is None or clock is None or major is None or minor is None:
         return None
     capability = (int(major), int(minor))
-    rate = (
-        GEFORCE_FLOPS_PER_CLOCK
-        if "GeForce" in device.name and major >= 8
-        else FLOPS_PER_CLOCK.get(capability)
-    )
+    rate = GEFORCE_FLOPS_PER_CLOCK if "GeForce" in device.name and major >= 8 else FLOPS_PER_CLOCK.get(capability)
     return None if rate is None else cores / CORES_PER_SM.get(capability, 128) * clock * 1e6 * rate / 1e12
 
 

@@ -28,9 +28,7 @@ class RankLog:
 
     def write(self, event: str, **values: Any) -> None:
         """Append one line. Raises OSError (a full disk) and ValueError (NaN) rather than lose an event."""
-        line = json.dumps(
-            {"event": event, "t_s": time.monotonic(), **values}, allow_nan=False, ensure_ascii=True
-        )
+        line = json.dumps({"event": event, "t_s": time.monotonic(), **values}, allow_nan=False, ensure_ascii=True)
         os.write(self._descriptor, line.encode() + b"\n")
 
     def begin(self, phase: str) -> None:

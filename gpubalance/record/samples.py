@@ -58,6 +58,10 @@ class SensorHealth(Record):
     """Time spent reading, a tick."""
     hung_in: str | None = None
     """The call and device that never answered."""
+    died_with: str | None = None
+    """Last words of a sensor that ended by itself; samples stop there."""
+    xid_missing: str | None = None
+    """Why Xid events could not be listened for."""
 
 
 class Samples(Record):

@@ -22,14 +22,8 @@ def rank_lines(run: Run, facts: Facts) -> list[str]:
         return []
     on_cpu = run.plan.backend == "gloo"
     headings = CPU_HEADINGS if on_cpu else HEADINGS
-    rows = [
-        _cpu_row(facts, first, rank) if on_cpu else _gpu_row(run, facts, first, rank)
-        for rank in _ranks(first)
-    ]
-    names = [
-        f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}"
-        for rank in _ranks(first)
-    ]
+    rows = [_cpu_row(facts, first, rank) if on_cpu else _gpu_row(facts, first, rank) for rank in _ranks(first)]
+    names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in _ranks(first)]
     return [*aligned(headings, rows), *names, *_reason_lines(run, facts)]
 
 
@@ -40,10 +34,7 @@ def _ranks(first: AttemptFacts) -> range:
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell, two spaces apart, numbers to the right."""
     widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in (headings, *rows)
-    ]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]
 
 
 def _speed(first: AttemptFacts, rank: int) -> str:
@@ -52,7 +43,7 @@ def _speed(first: AttemptFacts, rank: int) -> str:
     return f"{min(per_unit) / per_unit[rank]:.2f}"
 
 
-def _gpu_row(run: Run, facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
+def _gpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
     sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
     useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
     return [
@@ -61,12 +52,12 @@ def _gpu_row(run: Run, facts: Facts, first: AttemptFacts, rank: int) -> list[str
         f"{first.wait_ms[rank]:.2f}",
         _speed(first, rank),
         _share(useful),
-        _share(sampled and sampled.sm),
-        _share(sampled and sampled.utilization),
+        _share(sampled.sm if sampled else None),
+        _share(sampled.utilization if sampled else None),
         _memory(facts, first.device_of_rank[rank]),
-        _number(sampled and sampled.sm_clock_mhz, "MHz"),
-        _number(sampled and sampled.power_w, "W"),
-        _number(sampled and sampled.temperature_c, "C"),
+        _number(sampled.sm_clock_mhz if sampled else None, "MHz"),
+        _number(sampled.power_w if sampled else None, "W"),
+        _number(sampled.temperature_c if sampled else None, "C"),
     ]
 
 

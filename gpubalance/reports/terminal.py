@@ -52,9 +52,7 @@ def _fold(lines: Iterable[str], indent: str = "") -> list[str]:
     return [
         part
         for line in lines
-        for part in textwrap.wrap(
-            line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
+        for part in textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         or [""]
     ]
 
@@ -129,9 +127,7 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
     reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []
     missing = [facts.utilization.missing, facts.memory.missing]
     reasons += [
-        f"{name} ({why})"
-        for name, why in zip(("utilization score", "memory score"), missing, strict=True)
-        if why
+        f"{name} ({why})" for name, why in zip(("utilization score", "memory score"), missing, strict=True) if why
     ]
     if reasons:
         lines.append(f"Skipped: {'; '.join(reasons)}.")

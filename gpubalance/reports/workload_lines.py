@@ -15,7 +15,8 @@ def throughput_lines(run: Run, facts: Facts) -> list[str]:
     if scaling.ddp_samples_per_s is not None:
         line = f"DDP {_rate(scaling.ddp_samples_per_s)}"
         if scaling.speedup is not None and len(run.plan.devices) > 1:
-            line += f" = {scaling.speedup:.2f} x one device alone ({100 * (scaling.efficiency or 0):.0f} % of all together)"
+            share = 100 * (scaling.efficiency or 0)
+            line += f" = {scaling.speedup:.2f} x one device alone ({share:.0f} % of all together)"
         lines.append(line + ".")
     elif scaling.alone_samples_per_s is not None:
         lines.append(f"One device alone: {_rate(scaling.alone_samples_per_s)}.")
@@ -26,9 +27,7 @@ def throughput_lines(run: Run, facts: Facts) -> list[str]:
 
 def _data_parallel(result: DataParallelResult, rate: float, facts: Facts) -> list[str]:
     against = facts.scaling.data_parallel_speedup or 0
-    lines = [
-        f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."
-    ]
+    lines = [f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."]
     starved = [index for index, shard in enumerate(result.shards) if shard == 0]
     if starved:
         names = ", ".join(f"cuda:{index}" for index in starved)

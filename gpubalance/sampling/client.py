@@ -31,13 +31,13 @@ _POLL_S = 0.02
 class SensorProcess:
     """A running sensor. Never waits for it without a limit."""
 
-    def __init__(
-        self, folder: Path, interval_s: float, environment: Mapping[str, str], stand_in: Path | None
-    ) -> None:
+    def __init__(self, folder: Path, interval_s: float, environment: Mapping[str, str], stand_in: Path | None) -> None:
         self._folder = folder
         self._tail = LogTail(folder / "sensor.jsonl")
         self.events: list[Event] = []
         self.hung_in: str | None = None
+        self.died_with: str | None = None
+        """The last line of a sensor that ended before it was told to."""
         command = [sys.executable, "-m", "gpubalance.sampling.sensor", "--folder", str(folder)]
         command += ["--parent", str(os.getpid()), "--interval", str(interval_s)]
         command += ["--stand-in", str(stand_in)] if stand_in is not None else []
@@ -74,9 +74,11 @@ class SensorProcess:
         code = self.process.poll()
         if code is None:
             return
+        raise CannotMeasureError(f"the sensor process ended with {code}: {self._last_line()}")
+
+    def _last_line(self) -> str:
         text = self._output.read_text(errors="replace").strip().splitlines()
-        last = text[-1] if text else "it said nothing"
-        raise CannotMeasureError(f"the sensor process ended with {code}: {last}")
+        return text[-1] if text else "it said nothing"
 
     def _read(self) -> list[Event]:
         fresh = self._tail.read()
@@ -124,6 +126,8 @@ class SensorProcess:
             self.hung_in = self.hung_in or "an unknown call"
             self.abandon()
         self._read()
+        if self.hung_in is None and not any(event["event"] == "bye" for event in self.events):
+            self.died_with = self._last_line()
         return self.events
 
     def abandon(self) -> None:

@@ -23,7 +23,8 @@ def collect_samples(
     start_s: float,
     interval_s: float,
     rank_of_pid: Mapping[int, int],
-    hung_in: str | None,
+    hung_in: str | None = None,
+    died_with: str | None = None,
 ) -> Samples:
     """All samples with times relative to `start_s`. `rank_of_pid` says which processes are ranks of this run."""
     ticks = [event for event in events if event["event"] == "sample"]
@@ -48,7 +49,7 @@ def collect_samples(
             if event["event"] == "xid"
         ],
         processes=_processes(events, rank_of_pid),
-        health=_health(events, ticks, interval_s, hung_in),
+        health=_health(events, ticks, interval_s, hung_in, died_with),
     )
 
 
@@ -85,7 +86,11 @@ def _processes(events: Sequence[Event], rank_of_pid: Mapping[int, int]) -> list[
 
 
 def _health(
-    events: Sequence[Event], ticks: Sequence[Event], interval_s: float, hung_in: str | None
+    events: Sequence[Event],
+    ticks: Sequence[Event],
+    interval_s: float,
+    hung_in: str | None,
+    died_with: str | None,
 ) -> SensorHealth:
     late = [tick["late_ms"] for tick in ticks]
     cost = [tick["cost_ms"] for tick in ticks]
@@ -98,4 +103,6 @@ def _health(
         lateness_max_ms=max(late, default=None),
         cost_ms_per_tick=round(sum(cost) / len(cost), 3) if cost else None,
         hung_in=hung_in,
+        died_with=died_with,
+        xid_missing=next((event["missing"] for event in events if event["event"] == "xid_listener"), None),
     )

@@ -6,6 +6,7 @@ mean between two samples; taking one costs 0.9 ms.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gpubalance.node.nvml import Nvml
@@ -63,6 +64,6 @@ class Gpm:
 
 
 def _value(metric: Any) -> float | None:
-    """A metric's value; NaN and refusals are null."""
+    """A metric's value; refusals and what is not a finite number (a counter that was reset) are null."""
     value = float(metric.value)
-    return None if metric.nvmlReturn != 0 or value != value else round(value, 2)
+    return round(value, 2) if metric.nvmlReturn == 0 and math.isfinite(value) else None

@@ -71,9 +71,7 @@ class Sensor:
             self._source.set_ranks({int(rank): pid for rank, pid in command["pids"].items()})
         elif self._source is not None and command["do"] == "edge":
             for device, (values, missing) in zip(self._source.devices, self._source.counters(), strict=False):
-                self._log.write(
-                    "counters", edge=command["name"], device=device, values=values, missing=missing
-                )
+                self._log.write("counters", edge=command["name"], device=device, values=values, missing=missing)
 
     def _begin(self, command: Command) -> None:
         if isinstance(self._nvml, str) or not command["nvml"]:
@@ -111,9 +109,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--interval", type=float, required=True)
-    parser.add_argument(
-        "--stand-in", type=Path, help="profile of a stand-in NVML, for tests and demonstrations"
-    )
+    parser.add_argument("--stand-in", type=Path, help="profile of a stand-in NVML, for tests and demonstrations")
     options = parser.parse_args()
     die_with_parent(options.parent)
     if options.stand_in is not None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpubalance import __version__
 from gpubalance.launch.collect import Measured
 from gpubalance.record.node import Node
-from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Plan, Run, RunError, Setting, Skipped
 from gpubalance.record.timings import DdpAttempt
+from gpubalance.sampling.client import SensorProcess
 from gpubalance.sampling.collect import collect_samples
 from gpubalance.settings import BenchSettings, Margin
 
@@ -47,8 +46,7 @@ def assemble_run(
     node: Node,
     plan: Plan,
     gathered: Gathered,
-    sensor_events: Sequence[Event],
-    hung_in: str | None,
+    sensor: SensorProcess,
 ) -> Run:
     """The record."""
     measured = gathered.measured
@@ -69,11 +67,12 @@ def assemble_run(
         data_parallel=next((m.data_parallel for m in measured if m.data_parallel is not None), None),
         memory=[memory for m in measured[:1] for memory in m.memory],
         samples=collect_samples(
-            sensor_events,
+            sensor.events,
             start_s=gathered.start_s,
             interval_s=settings.sample_interval_s,
             rank_of_pid=gathered.pids,
-            hung_in=hung_in,
+            hung_in=sensor.hung_in,
+            died_with=sensor.died_with,
         ),
         injected=[fault.spelled() for fault in settings.inject],
         errors=gathered.errors,

@@ -104,16 +104,14 @@ def _measure(
             share=share, environment=child_environment(os.environ, uuids), module=module, sensor=sensor, orders=orders,
             display=display, stall_s=settings.stall_s, gathered=gathered,
         )  # fmt: skip
-        sensor.begin(
-            [d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices))
-        )
+        sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
         try:
             _run_crews(settings, plan, folder, runner)
         except Interrupted as interrupted:
             gathered.interrupted_by = interrupted.signal_number
     finally:
-        events = sensor.stop()
-    run = assemble_run(settings, node, plan, gathered, events, sensor.hung_in)
+        sensor.stop()
+    run = assemble_run(settings, node, plan, gathered, sensor)
     return Finished(run, judge(run))
 
 

@@ -47,9 +47,7 @@ class CrewRunner:
             processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
             if adopted:
                 self.orders.crew(job_path(job))
-            follower = Follower(
-                job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event)
-            )
+            follower = Follower(job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event))
             try:
                 outcome = follower.follow()
             except Interrupted:

@@ -84,16 +84,12 @@ def serve(share: Share, folder: Path, module: str) -> None:
         end_ranks(running)
 
 
-def _start(
-    job: Job, rank: int, environment: Mapping[str, str], module: str
-) -> dict[int, subprocess.Popen[bytes]]:
+def _start(job: Job, rank: int, environment: Mapping[str, str], module: str) -> dict[int, subprocess.Popen[bytes]]:
     uuids = [slot.uuid for slot in job.slots if slot.uuid is not None]
     return start_ranks(job, [rank], child_environment(environment, uuids), module, own_store=False)
 
 
-def _report_deaths(
-    job: Job, running: dict[int, subprocess.Popen[bytes]]
-) -> dict[int, subprocess.Popen[bytes]]:
+def _report_deaths(job: Job, running: dict[int, subprocess.Popen[bytes]]) -> dict[int, subprocess.Popen[bytes]]:
     for rank, process in running.items():
         code = process.poll()
         if code is not None:

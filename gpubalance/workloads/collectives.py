@@ -157,9 +157,7 @@ def _graph(context: Context, fences: FenceCounter, operation: Operation) -> tupl
     return 3 * ITERATIONS, seconds
 
 
-def _log(
-    context: Context, operation: Operation, mode: str, iterations: int, seconds: float, wrong: int
-) -> None:
+def _log(context: Context, operation: Operation, mode: str, iterations: int, seconds: float, wrong: int) -> None:
     times = context.gather(seconds)
     mean = sum(times) / len(times)
     bandwidth = operation.size_bytes / mean / 1e9

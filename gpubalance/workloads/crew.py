@@ -25,7 +25,7 @@ PHASES: dict[str, Callable[[Context], None]] = {
 
 
 class NoCudaError(RuntimeError):
-    """This torch cannot use the GPU that NVML sees."""
+    """The installed torch cannot use the GPU that NVML sees."""
 
 
 def run(job: Job, rank: int, log: RankLog) -> None:
@@ -67,9 +67,7 @@ def _bind(job: Job, slot: Slot) -> tuple[torch.device, Clock]:
         )
     torch.cuda.set_device(slot.ordinal or 0)
     device = torch.device("cuda", slot.ordinal or 0)
-    torch.ones(
-        8, device=device
-    ).square_().sum().item()  # one kernel: "available" may still mean "no kernel image"
+    torch.ones(8, device=device).square_().sum().item()  # one kernel: "available" may still mean "no kernel image"
     return device, CudaClock()
 
 

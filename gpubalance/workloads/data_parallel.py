@@ -52,9 +52,7 @@ def run(context: Context) -> None:
     )
 
 
-def _timed(
-    context: Context, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer
-) -> float:
+def _timed(context: Context, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
         model(batch).mean().backward()

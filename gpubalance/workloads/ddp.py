@@ -37,9 +37,7 @@ DEFAULT_BUDGET_S = 30.0
 class Fenced:
     """The fenced step: DDP's own forward and backward under no_sync, then both all-reduces by hand."""
 
-    def __init__(
-        self, step: TrainingStep, ddp: DistributedDataParallel, group: dist.ProcessGroup | None
-    ) -> None:
+    def __init__(self, step: TrainingStep, ddp: DistributedDataParallel, group: dist.ProcessGroup | None) -> None:
         self._step, self._ddp, self._group = step, ddp, group
         self._one = torch.ones(1, device=step.gradients.device)
 
@@ -75,9 +73,7 @@ def run(context: Context) -> None:
     with collector_off():
         step_ms = _warm_up(context, fenced, fences)
         steps = steps_per_block(step_ms, context.job.budget_s, BLOCKS)
-        context.log.write(
-            "steady", steps_per_block=steps, step_ms=step_ms, units=step.units, **faults.described()
-        )
+        context.log.write("steady", steps_per_block=steps, step_ms=step_ms, units=step.units, **faults.described())
         with window(context.log, "ddp fenced"):
             for _ in range(BLOCKS):
                 _log_block(context, fenced, fences, steps)
@@ -127,9 +123,7 @@ def _warm_up(context: Context, fenced: Fenced, fences: FenceCounter) -> float:
 def _log_block(context: Context, fenced: Fenced, fences: FenceCounter, steps: int) -> None:
     begin = time.monotonic()
     times = fenced_block(fenced, context.clock, fences, steps)
-    context.log.write(
-        "block", begin=begin, compute_ms=times.compute, fence_ms=times.fence, transfer_ms=times.transfer
-    )
+    context.log.write("block", begin=begin, compute_ms=times.compute, fence_ms=times.fence, transfer_ms=times.transfer)
 
 
 def _log_overlapped(

@@ -56,11 +56,10 @@ class WithLoss(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Mean square of the output as a vector of one element, so that DataParallel can gather it."""
-        with torch.autocast(
-            x.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32, cache_enabled=False
-        ):
+        with torch.autocast(x.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32, cache_enabled=False):
             out = self.model(x)
-        return out.float().square().mean().reshape(1)
+        loss: torch.Tensor = out.float().square().mean().reshape(1)
+        return loss
 
 
 def build_model(spec: dict[str, Any], device: torch.device, seed: int) -> WithLoss:
@@ -72,6 +71,8 @@ def build_model(spec: dict[str, Any], device: torch.device, seed: int) -> WithLo
 
 def build_batch(spec: dict[str, Any], size: int, device: torch.device, seed: int) -> torch.Tensor:
     """A random batch of `size` samples that depends on the seed only."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator()
+    generator.manual_seed(seed)
     shape = (size, spec["width"]) if spec["kind"] == "mlp" else (size, SEQUENCE, spec["width"])
-    return torch.randn(shape, generator=generator).to(device)
+    batch: torch.Tensor = torch.randn(shape, generator=generator).to(device)
+    return batch

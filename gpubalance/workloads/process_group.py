@@ -7,6 +7,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.rendezvous import rendezvous
 
 from gpubalance.record.job import LISTEN_VARIABLE, Job
 
@@ -19,9 +22,9 @@ def join_control(job: Job, rank: int, world: int) -> None:
     """
     descriptor = os.environ.get(LISTEN_VARIABLE)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or "GPUBALANCE_OWN_STORE" not in os.environ:
-        store: dist.Store = next(iter(dist.rendezvous("env://", rank, world, timeout=START_LIMIT)))[0]
+        store: Store = next(iter(rendezvous("env://", rank, world, timeout=START_LIMIT)))[0]
     else:
-        store = dist.TCPStore(
+        store = TCPStore(
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             world,
@@ -31,7 +34,7 @@ def join_control(job: Job, rank: int, world: int) -> None:
             master_listen_fd=int(descriptor) if rank == 0 and descriptor else None,
             use_libuv=False,  # the libuv back end does not take a listening descriptor
         )
-    prefixed = dist.PrefixStore(f"gpubalance/{job.crew}/{job.attempt}", store)
+    prefixed = PrefixStore(f"gpubalance/{job.crew}/{job.attempt}", store)
     timeout = timedelta(seconds=job.group_timeout_s)
     dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=world, timeout=timeout)
 

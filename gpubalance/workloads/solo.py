@@ -82,9 +82,7 @@ def graph_step(context: Context, step: TrainingStep, eager_ms: float) -> tuple[f
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(
-            3
-        ):  # libraries choose their kernels and workspaces before the capture, on the same stream
+        for _ in range(3):  # libraries choose their kernels and workspaces before the capture, on the same stream
             step.captured()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

@@ -96,7 +96,7 @@ def fenced_block(step: FencedStep, clock: Clock, fences: FenceCounter, steps: in
     )
 
 
-def mean_step(step: Callable[[], None], clock: Clock, steps: int) -> float:
+def mean_step(step: Callable[[], object], clock: Clock, steps: int) -> float:
     """Mean milliseconds of a step over `steps` steps run back to back, after one that is not timed."""
     step()
     begin = clock.mark()

@@ -33,6 +33,8 @@ class TrainingStep:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE, foreach=True)
         self.gradients = self._flat_gradients()
         self.loss = torch.zeros(1)
+        """Last loss, detached: a loss that keeps its graph keeps autograd's accumulators on the stream where they were
+        made, and a later capture of the step on another stream fails (cudaErrorStreamCaptureImplicit)."""
 
     def _flat_gradients(self) -> torch.Tensor:
         parameters = list(self.model.parameters())
@@ -47,8 +49,9 @@ class TrainingStep:
         """Forward and backward of this rank's batch, with its faults; gradients add up in `gradients`."""
         self.faults.in_step()
         self.gradients.zero_()
-        self.loss = forward(self.batch)
-        self.loss.backward()
+        loss = forward(self.batch)
+        loss.backward()
+        self.loss = loss.detach()
 
     def captured(self) -> None:
         """The same as `local` and `update`, without anything that a CUDA graph cannot hold."""
@@ -61,10 +64,11 @@ class TrainingStep:
         """A whole step as real training does it: DDP sends each bucket while backward goes on."""
         self.faults.in_step()
         self.optimizer.zero_grad(set_to_none=False)
-        self.loss = ddp(self.batch)
+        loss = ddp(self.batch)
         with fences.entering():
-            self.loss.backward()
+            loss.backward()
         self.update()
+        self.loss = loss.detach()
 
     def update(self) -> None:
         """One step of the optimizer."""
