@@ -84,11 +84,11 @@ def _reference(shares: Sequence[float]) -> float:
 
 def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
     processes = [p for p in run.samples.processes if p.device == device and p.memory_used_bytes is not None]
-    home = {rank.rank: rank.device for rank in run.ranks}
+    home = {rank.pid: rank.device for rank in run.ranks}
     used = _peak_used(run, device)
     reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")
-    own_rank = [p for p in processes if p.rank is not None and home.get(p.rank) == device]
-    strangers = [p for p in processes if p.rank is not None and home.get(p.rank) != device]
+    own_rank = [p for p in processes if p.rank is not None and home.get(p.pid) == device]
+    strangers = [p for p in processes if p.rank is not None and home.get(p.pid) != device]
     foreign = [p for p in processes if p.rank is None]
     if not processes:
         return DeviceMemory(device, capacity, None, None, None, _whole(reserved), used)

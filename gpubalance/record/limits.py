@@ -32,7 +32,7 @@ PCIE_GB_PER_S_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56
 def memory_limit_gb_per_s(device: Device) -> float | None:
     """Clock x 2 (double data rate) x bus width. H200: 3201 MHz x 2 x 6016 bits = 4815 GB/s."""
     clock, bits = _number(device, "memory_clock_max_mhz"), _number(device, "memory_bus_width_bits")
-    return None if clock is None or bits is None else clock * 1e6 * 2 * bits / 8 / 1e9
+    return None if not clock or not bits else clock * 1e6 * 2 * bits / 8 / 1e9
 
 
 def gemm_limit_tflops(device: Device) -> float | None:
@@ -41,7 +41,7 @@ def gemm_limit_tflops(device: Device) -> float | None:
     """
     cores, clock = _number(device, "cuda_cores"), _number(device, "sm_clock_max_mhz")
     major, minor = _number(device, "compute_capability_major"), _number(device, "compute_capability_minor")
-    if cores is None or clock is None or major is None or minor is None:
+    if not cores or not clock or major is None or minor is None:
         return None
     capability = (int(major), int(minor))
     rate = GEFORCE_FLOPS_PER_CLOCK if "GeForce" in device.name and major >= 8 else FLOPS_PER_CLOCK.get(capability)
@@ -51,11 +51,11 @@ def gemm_limit_tflops(device: Device) -> float | None:
 def host_link_limit_gb_per_s(device: Device) -> float | None:
     """Lanes x rate of the PCIe generation, as far as device and slot both go."""
     generation, width = _number(device, "pcie_generation_max"), _number(device, "pcie_width_max")
-    if generation is None or width is None or int(generation) not in PCIE_GB_PER_S_PER_LANE:
+    if not generation or not width or int(generation) not in PCIE_GB_PER_S_PER_LANE:
         return None
     return PCIE_GB_PER_S_PER_LANE[int(generation)] * width
 
 
 def _number(device: Device, key: str) -> float | None:
     value = device.readings.get(key)
-    return float(value) if isinstance(value, int | float) and value > 0 else None
+    return float(value) if isinstance(value, int | float) else None

@@ -41,9 +41,7 @@ def steps_table(run: Run) -> pd.DataFrame:
 
 
 def _stacked(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    if not frames:
-        return pd.DataFrame(columns=columns)
-    table: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    table: pd.DataFrame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({c: [] for c in columns})
     return table
 
 

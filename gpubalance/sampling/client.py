@@ -127,7 +127,7 @@ class SensorProcess:
             self.abandon()
         self._read()
         if self.hung_in is None and not any(event["event"] == "bye" for event in self.events):
-            self.died_with = self._last_line()
+            self.died_with = f"exit code {self.process.poll()}: {self._last_line()}"
         return self.events
 
     def abandon(self) -> None:

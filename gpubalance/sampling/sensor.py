@@ -7,6 +7,7 @@ parent abandons it and says on which call. Its log is a file of JSON lines; its 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import time
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--interval", type=float, required=True)
     parser.add_argument("--stand-in", type=Path, help="profile of a stand-in NVML, for tests and demonstrations")
     options = parser.parse_args()
+    faulthandler.enable()  # a crash inside the driver's library leaves a trace of the call
     die_with_parent(options.parent)
     if options.stand_in is not None:
         from gpubalance.testing.stand_in_nvml import install
