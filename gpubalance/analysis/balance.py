@@ -60,13 +60,13 @@ class Balance:
 
 
 def balance_of(steps: Steps, seed: int = 0) -> Balance:
-    """Score one attempt. Works for any number of ranks; one rank scores exactly 100."""
+    """Score one attempt. Works for any number of ranks; one rank is its own reference and scores exactly 100."""
     medians = steps.medians()
     ordinary, common = remove_common_mode(steps.compute, medians)
     slowest = float(ordinary.max(axis=0).mean())
-    reference = reference_of(medians)
+    reference, steady = (reference_of(medians), float(medians.max())) if steps.ranks > 1 else (slowest, slowest)
     exposed = 0.0 if steps.overlapped_ms is None else max(0.0, steps.overlapped_ms - slowest)
-    lost = slowest - reference if steps.ranks > 1 else 0.0
+    lost = slowest - reference
     low, high = _interval(steps, ordinary, exposed, seed)
     transfer = float(np.median(steps.transfer))
     totals = steps.compute.sum(axis=(1, 2))
@@ -74,8 +74,8 @@ def balance_of(steps: Steps, seed: int = 0) -> Balance:
         score=min(100.0, 100 * (1 - lost / (slowest + exposed))),
         low=low,
         high=high,
-        persistent=100 * (reference + exposed) / (float(medians.max()) + exposed),
-        transient=100 * (float(medians.max()) + exposed) / (slowest + exposed),
+        persistent=100 * (reference + exposed) / (steady + exposed),
+        transient=100 * (steady + exposed) / (slowest + exposed),
         common_mode=100 * common,
         lost_ms=lost,
         step_ms=slowest + exposed,
@@ -125,8 +125,8 @@ def blame(compute: Array, reference: float) -> Array:
     """(ranks,): each rank's part of the loss, in ms a step, from (ranks, steps).
 
     In each step the slowest rank alone answers for the stretch down to the second slowest, those two share the next
-    stretch, and so on down to the reference: the Shapley value of the airport game (Littlechild and Owen, 1973). What
-    lies below the reference counts negative, so that blame sums to M - ref exactly.
+    stretch, and so on down to the reference: the Shapley value of the airport game (Littlechild and Owen, 1973). A step
+    that lies below the reference counts negative for its slowest, so that blame sums to M - ref exactly.
     """
     ranks, count = compute.shape
     order = np.argsort(-compute, axis=0)
@@ -135,7 +135,8 @@ def blame(compute: Array, reference: float) -> Array:
     above = np.maximum(descending, reference) - np.maximum(floor, reference)
     shares = above / np.arange(1, ranks + 1)[:, None]
     parts = np.cumsum(shares[::-1], axis=0)[::-1]
-    parts[0] += np.minimum(descending[0] - reference, 0.0)
+    slowest = descending == descending[0]
+    parts += slowest / slowest.sum(axis=0) * np.minimum(descending[0] - reference, 0.0)
     by_rank = np.zeros_like(compute)
     np.put_along_axis(by_rank, order, parts, axis=0)
     return np.asarray(by_rank.mean(axis=1))

@@ -48,6 +48,8 @@ class Facts:
     scaling: Scaling
     sampled: tuple[Sampled | None, ...]
     """By rank: what the sensor saw during overlapped training."""
+    gemm_clock_mhz: tuple[float | None, ...]
+    """By device: mean SM clock while it multiplied matrices alone."""
     data_parallel_sampled: tuple[Sampled | None, ...]
     """By device: what the sensor saw during DataParallel."""
 
@@ -65,6 +67,8 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
     devices = attempts[0].device_of_rank if attempts else tuple(range(len(run.plan.devices)))
     window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
     parallel = window_of(run, "data_parallel steady")
+    product = window_of(run, "probe gemm")
+    all_devices = range(len(run.plan.devices))
     return Facts(
         margin_warn=margin_warn,
         margin_fail=margin_fail,
@@ -73,7 +77,10 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
         memory=memory_of(run),
         scaling=scaling_of(run, overlapped_ms),
         sampled=tuple(sampled_in(run, window, device) for device in devices),
-        data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in range(len(run.plan.devices))),
+        gemm_clock_mhz=tuple(
+            sampled.sm_clock_mhz if (sampled := sampled_in(run, product, device)) else None for device in all_devices
+        ),
+        data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in all_devices),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpubalance.record.run import Run
+from gpubalance.record.timings import RankInfo
 
 NEGLIGIBLE_BYTES = 256 * 2**20
 NEGLIGIBLE_SHARE = 0.01
@@ -84,18 +85,28 @@ def _reference(shares: Sequence[float]) -> float:
 
 def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
     processes = [p for p in run.samples.processes if p.device == device and p.memory_used_bytes is not None]
-    home = {rank.pid: rank.device for rank in run.ranks}
+    home = _homes(run)
     used = _peak_used(run, device)
     reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")
     own_rank = [p for p in processes if p.rank is not None and home.get(p.pid) == device]
-    strangers = [p for p in processes if p.rank is not None and home.get(p.pid) != device]
+    strangers = [p for p in processes if p.rank is not None and home.get(p.pid, device) != device]
     foreign = [p for p in processes if p.rank is None]
     if not processes:
         return DeviceMemory(device, capacity, None, None, None, _whole(reserved), used)
-    sums = [sum(p.memory_used_bytes or 0 for p in group) for group in (own_rank, strangers, foreign)]
-    unexplained = None if used is None else max(0, used - sum(sums))
+    held, leaked, others = (sum(p.memory_used_bytes or 0 for p in g) for g in (processes, strangers, foreign))
+    unexplained = None if used is None else max(0, used - held)
     own = max((p.memory_used_bytes or 0 for p in own_rank), default=None)
-    return DeviceMemory(device, capacity, own, sums[1], sums[2], _whole(reserved), unexplained)
+    return DeviceMemory(device, capacity, own, leaked, others, _whole(reserved), unexplained)
+
+
+def _homes(run: Run) -> dict[int, int]:
+    """Process -> device, of the ranks. The process that sees all devices comes after them, as rank 0 of the same attempt
+    once more: it is at home everywhere, and what it holds is nobody's peak and nobody's leak.
+    """
+    first: dict[tuple[int, int], RankInfo] = {}
+    for info in run.ranks:
+        first.setdefault((info.attempt, info.rank), info)
+    return {info.pid: info.device for info in first.values()}
 
 
 def _whole(value: object) -> int | None:

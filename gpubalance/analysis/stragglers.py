@@ -65,7 +65,7 @@ def blocks_needed(ranks: int, blocks: int) -> int | None:
     needed = None
     for k in range(blocks, -1, -1):
         tail += math.comb(blocks, k)
-        if max(ranks, 1) * tail > FALSE_ALARM * 2**blocks:
+        if max(ranks, 1) * tail / 2**blocks > FALSE_ALARM:
             break
         needed = k
     return needed

@@ -32,10 +32,11 @@ def utilization_of(run: Run, step_ms: float | None) -> Utilization:
     """Useful utilization of each rank's device, from the solo phase and the overlapped step."""
     if not run.solo:
         return Utilization(None, (), (), "the solo phase did not run")
-    device_ms = [solo.graph_step_ms for solo in sorted(run.solo, key=lambda solo: solo.rank)]
-    known = [value for value in device_ms if value is not None]
-    if len(known) < len(device_ms):
-        return Utilization(None, (None,) * len(device_ms), (), run.solo[0].graph_missing)
-    bound = tuple(s.eager_step_ms > HOST_BOUND * (s.graph_step_ms or 0) for s in run.solo)
+    by_rank = sorted(run.solo, key=lambda solo: solo.rank)
+    known = [solo.graph_step_ms for solo in by_rank if solo.graph_step_ms is not None]
+    if len(known) < len(by_rank):
+        reason = next(solo.graph_missing for solo in by_rank if solo.graph_step_ms is None)
+        return Utilization(None, (None,) * len(by_rank), (), reason or "a graph was not replayed")
+    bound = tuple(solo.eager_step_ms > HOST_BOUND * (solo.graph_step_ms or 0) for solo in by_rank)
     useful = tuple(None if step_ms is None else min(1.0, value / step_ms) for value in known)
     return Utilization(100 * sum(known) / len(known) / max(known), useful, bound)

@@ -33,8 +33,6 @@ def run(arguments: list[str]) -> int:
             traceback.print_exc()
         complain(f"this installation is broken: {error}", "pip install --force-reinstall gpubalance")
         return ExitCode.NO_VERDICT
-    except BrokenPipeError:
-        return _closed_pipe()
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  (the boundary of the program: everything else is a bug of ours)
@@ -74,17 +72,12 @@ def complain(message: str, next_step: str | None) -> None:
         return
 
 
-def _closed_pipe() -> int:
-    """`| head -1` closed our stdout. The reader has what it wanted, but nobody saw a verdict."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (so that the flush at exit has nowhere to fail)
-    return ExitCode.NO_VERDICT
-
-
 def _flush(code: int) -> int:
     """An output that could not be written never passes."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except (OSError, ValueError):
         return code or ExitCode.NO_VERDICT
     return code

@@ -25,12 +25,18 @@ def write_json(run: Run, judgement: Judgement) -> None:
 
 
 def write_stdout(data: bytes) -> None:
-    """Write and flush. Raises CannotMeasureError when there is no stdout: Python would say nothing and exit 0."""
+    """Write and flush. Raises CannotMeasureError when it cannot be done: a result that nobody saw never passes, and
+    Python alone would say nothing about a closed stdout and exit with 0.
+    """
     if sys.stdout is None:
         raise CannotMeasureError("stdout is closed: the result could not be written")
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        sys.stdout = None  # so that the flush at exit has nowhere to fail
+        raise CannotMeasureError(f"the result could not be written to stdout: {error.strerror}") from None
 
 
 def write_report(run: Run, judgement: Judgement, saved: str | None) -> None:

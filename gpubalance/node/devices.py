@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gpubalance.errors import UsageError
-from gpubalance.node.nvml import Nvml
-from gpubalance.node.readings import AT_REST, memory, memory_v1, take
+from gpubalance.node.nvml import Answer, Nvml
+from gpubalance.node.readings import AT_REST, SENTINELS, memory, memory_v1, take
 from gpubalance.node.visibility import match_uuid
 from gpubalance.record.node import Device, Process
 
 UNDECODABLE_NAME = "unknown (undecodable name)"
+_BUS_ID = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE)
 
 
-def list_devices(nvml: Nvml) -> list[Device]:
-    """All GPUs of the node in NVML's order; a lost one keeps its place with reasons instead of values."""
+def list_devices(nvml: Nvml) -> list[Device] | str:
+    """All GPUs of the node in NVML's order, or why they cannot be counted; a lost one keeps its place with reasons
+    instead of values.
+    """
     count = nvml.ask("DeviceGetCount")
-    return [read_device(nvml, index) for index in range(count.value or 0)]
+    if count.reason is not None or count.value in SENTINELS:
+        return count.reason or "SENTINEL"
+    return [read_device(nvml, index) for index in range(count.value)]
 
 
 def read_device(nvml: Nvml, index: int) -> Device:
     """One GPU; whatever it refuses is null with a reason, and every other field is intact."""
     missing: dict[str, str] = {}
 
-    def ask(key: str, call: str) -> object:
+    def ask(key: str, call: str, decode: Callable[[Any], Answer] = Answer) -> Any:
         answer = nvml.ask(call, index)
+        if answer.reason is None:
+            answer = decode(answer.value)
         if answer.reason is not None:
             missing[key] = answer.reason
         return answer.value
 
     name = ask("name", "DeviceGetName")
     uuid = ask("uuid", "DeviceGetUUID")
-    pci = ask("pci_bus_id", "DeviceGetPciInfo")
-    minor = ask("minor_number", "DeviceGetMinorNumber")
+    bus_id = ask("pci_bus_id", "DeviceGetPciInfo", _bus_id)
+    minor = ask("minor_number", "DeviceGetMinorNumber", _size)
     readings, refused = take(AT_REST, nvml, index)
     mig_mode = readings["mig_mode"]
     return Device(
         kind="cuda",
-        name=str(name) if name is not None else _name_without(missing["name"]),
-        uuid=None if uuid is None else str(uuid),
-        pci_bus_id=None if pci is None else _bus_id(pci),
+        name=name if name is not None else _name_without(missing["name"]),
+        uuid=uuid,
+        pci_bus_id=bus_id,
         nvml_index=index,
-        minor_number=minor if isinstance(minor, int) else None,
+        minor_number=minor,
         memory_total_bytes=_memory_total(nvml, index, missing),
         mig_enabled=None if mig_mode is None else bool(mig_mode),
         readings=dict(readings),
@@ -54,19 +62,24 @@ def _name_without(reason: str) -> str:
     return UNDECODABLE_NAME if reason == "UNDECODABLE" else f"unknown ({reason})"
 
 
-def _bus_id(pci: object) -> str:
+def _bus_id(pci: Any) -> Answer:
     """The bus id in the short form that lspci and CUDA print: 0000:5e:00.0."""
-    raw = getattr(pci, "busId", "")
-    text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
-    domain, _, rest = text.partition(":")
-    return f"{domain[-4:]}:{rest}".lower()
+    try:
+        match = _BUS_ID.fullmatch(pci.busId)  # the binding decodes fields of structs when they are looked at
+    except ValueError:
+        match = None
+    return Answer(None, "UNDECODABLE") if match is None else Answer(match[1].lower())
+
+
+def _size(value: int) -> Answer:
+    return Answer(None, "SENTINEL") if value in SENTINELS else Answer(value)
 
 
 def _memory_total(nvml: Nvml, index: int, missing: dict[str, str]) -> int | None:
     """Total memory; the two calls agree on it, so the old one may stand in. Unified parts may say 0: not a size."""
     for read in (memory("total"), memory_v1("total")):
         answer = read(nvml, index)
-        if answer.value:
+        if answer.value and answer.value not in SENTINELS:
             return int(answer.value)
     missing["memory_total_bytes"] = answer.reason or "SENTINEL"
     return None
@@ -85,8 +98,7 @@ def list_processes(nvml: Nvml, index: int) -> tuple[list[Process], str | None]:
 
 def _used(value: int | None) -> int | None:
     """The binding turns NVML_VALUE_NOT_AVAILABLE into None; older ones leave 2^64-1."""
-    sentinel = ctypes.c_ulonglong(-1).value
-    return None if value is None or value == sentinel else int(value)
+    return None if value is None or value in SENTINELS else int(value)
 
 
 def select_devices(wanted: Sequence[str], visible: Sequence[Device]) -> list[Device]:

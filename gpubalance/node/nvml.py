@@ -43,6 +43,10 @@ class Nvml:
         """Value of a constant of the binding; older bindings lack newer ones, which is None."""
         return getattr(self._binding, name, None)
 
+    def reason(self, code: int) -> str:
+        """NVML's name for a return code that came inside an answer, as with field values and GPM metrics."""
+        return reason_of(self._binding, code)
+
     def ask(self, call: str, device: int | None = None, *arguments: Any) -> Answer:
         """Call `nvml<call>` on the device with this NVML index (None: on the system)."""
         key = (call, device, tuple(a for a in arguments if isinstance(a, int | str)))
@@ -57,13 +61,12 @@ class Nvml:
         function = getattr(self._binding, f"nvml{call}", None)
         if function is None:
             return Answer(None, "FUNCTION_NOT_FOUND")
-        self._note(call, device)
         try:
-            if device is None:
-                return Answer(function(*arguments))
-            return Answer(function(self._handle(device), *arguments))
+            handle = () if device is None else (self._handle(device),)
+            self._note(call, device)
+            return Answer(function(*handle, *arguments))
         except self._binding.NVMLError as error:
-            return Answer(None, reason_of(self._binding, error))
+            return Answer(None, reason_of(self._binding, error.value))
         except ValueError:  # UnicodeDecodeError is one; the binding decodes names itself
             return Answer(None, "UNDECODABLE")
         finally:
@@ -71,6 +74,7 @@ class Nvml:
 
     def _handle(self, device: int) -> Any:
         if device not in self._handles:
+            self._note("DeviceGetHandleByIndex", device)
             self._handles[device] = self._binding.nvmlDeviceGetHandleByIndex(device)
         return self._handles[device]
 
@@ -89,9 +93,8 @@ def open_nvml(note: Note = lambda _call, _device: None) -> Nvml | str:
     return nvml if answer.reason is None else answer.reason
 
 
-def reason_of(binding: ModuleType, error: Exception) -> str:
-    """NVML's name for an error, without its prefix: NVML_ERROR_GPU_IS_LOST is GPU_IS_LOST."""
-    code = getattr(error, "value", None)
+def reason_of(binding: ModuleType, code: int) -> str:
+    """NVML's name for a return code, without its prefix: NVML_ERROR_GPU_IS_LOST is GPU_IS_LOST."""
     for name, value in vars(binding).items():
         if name.startswith("NVML_ERROR_") and value == code:
             return name.removeprefix("NVML_ERROR_")

@@ -23,7 +23,11 @@ class Reading:
     key: str
     read: Read
     maximum: float = 2.0**62
-    """Sentinels for "no value" are 0xFFFFFFFF, 2^63-1, 2^64-1 and DCGM's blanks just below powers of two."""
+    """Beyond it lie 2^63-1, 2^64-1 and DCGM's blanks just below 2^63."""
+
+
+SENTINELS = frozenset({2**32 - 1, 2**63 - 1, 2**64 - 1})
+"""What NVML answers, with success, where it has no value."""
 
 
 def take(readings: tuple[Reading, ...], nvml: Nvml, device: int) -> tuple[dict[str, Number | None], dict[str, str]]:
@@ -39,7 +43,7 @@ def take(readings: tuple[Reading, ...], nvml: Nvml, device: int) -> tuple[dict[s
 
 
 def _checked(reading: Reading, answer: Answer) -> Answer:
-    if answer.reason is None and not 0 <= answer.value <= reading.maximum:
+    if answer.reason is None and (answer.value in SENTINELS or not 0 <= answer.value <= reading.maximum):
         return Answer(None, "SENTINEL")
     return answer
 
@@ -76,7 +80,7 @@ def _field(constant: str) -> Read:
             return answer
         value = answer.value[0]
         if value.nvmlReturn != 0:
-            return Answer(None, "NOT_SUPPORTED" if value.nvmlReturn == 3 else f"ERROR_{value.nvmlReturn}")
+            return Answer(None, nvml.reason(value.nvmlReturn))
         return Answer(_union(value))
 
     return read

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from typing import Any
 
 import psutil
 
@@ -48,26 +49,30 @@ def _gpu_part(nvml: Nvml | str, visible_devices: str | None) -> dict[str, object
     if isinstance(nvml, str):
         return {"nvml_error": nvml}
     devices = list_devices(nvml)
+    if isinstance(devices, str):
+        return {"nvml_error": devices}
+    missing: dict[str, str] = {}
     visible = read_visibility(visible_devices, [device.uuid for device in devices])
     ordinals = {index: ordinal for ordinal, index in enumerate(visible.indices)}
     return {
-        "driver_version": nvml.ask("SystemGetDriverVersion").value,
-        "nvml_version": nvml.ask("SystemGetNVMLVersion").value,
-        "cuda_driver_version": _cuda_version(nvml),
+        "driver_version": _version(nvml, "driver_version", "SystemGetDriverVersion", missing),
+        "nvml_version": _version(nvml, "nvml_version", "SystemGetNVMLVersion", missing),
+        "cuda_driver_version": _cuda_version(nvml, missing),
         "devices": [_with_ordinal(device, ordinals.get(index)) for index, device in enumerate(devices)],
         "visibility": Visibility(
             asked=visible_devices,
             visible=list(visible.indices),
             dropped=[DroppedEntry(entry=d.entry, reason=d.reason) for d in visible.dropped],
         ),
-        **_processes(nvml, len(devices)),
+        "processes": _processes(nvml, len(devices), missing),
+        "missing": missing,
     }
 
 
-def _processes(nvml: Nvml, count: int) -> dict[str, object]:
+def _processes(nvml: Nvml, count: int, missing: dict[str, str]) -> list[Process]:
     lists = [list_processes(nvml, index) for index in range(count)]
-    refused = {f"processes on NVML index {index}": reason for index, (_, reason) in enumerate(lists) if reason}
-    return {"processes": [_named(process) for found, _ in lists for process in found], "missing": refused}
+    missing.update({f"processes on NVML index {index}": why for index, (_, why) in enumerate(lists) if why})
+    return [_named(process) for found, _ in lists for process in found]
 
 
 def _with_ordinal(device: Device, ordinal: int | None) -> Device:
@@ -79,7 +84,17 @@ def _named(process: Process) -> Process:
     return process.model_copy(update={"name": name, "owner": owner})
 
 
-def _cuda_version(nvml: Nvml) -> str | None:
+def _version(nvml: Nvml, key: str, call: str, missing: dict[str, str]) -> Any:
+    answer = nvml.ask(call)
+    if answer.reason is not None:
+        missing[key] = answer.reason
+    return answer.value
+
+
+def _cuda_version(nvml: Nvml, missing: dict[str, str]) -> str | None:
     """13000 is CUDA 13.0 (nvml.h: NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR)."""
-    answer = nvml.ask("SystemGetCudaDriverVersion")
-    return None if answer.value is None else f"{answer.value // 1000}.{answer.value % 1000 // 10}"
+    value = _version(nvml, "cuda_driver_version", "SystemGetCudaDriverVersion", missing)
+    if value is not None and value < 0:  # the binding reads 0xFFFFFFFF as signed
+        missing["cuda_driver_version"] = "SENTINEL"
+        return None
+    return None if value is None else f"{value // 1000}.{value % 1000 // 10}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-_LEADING_NUMBER = re.compile(r"[+-]?\d+")
+_LEADING_NUMBER = re.compile(r"[+-]?\d{1,600}")  # int() refuses texts of many more digits
 
 
 @dataclass(frozen=True)

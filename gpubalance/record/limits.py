@@ -35,17 +35,19 @@ def memory_limit_gb_per_s(device: Device) -> float | None:
     return None if not clock or not bits else clock * 1e6 * 2 * bits / 8 / 1e9
 
 
-def gemm_limit_tflops(device: Device) -> float | None:
-    """Multiprocessors x maximum clock x operations per clock. The maximum clock lies above the advertised boost, so
-    that even a perfect product stays below: H200 132 x 1980 MHz x 4096 = 1071.
+def gemm_limit_tflops(device: Device, clock_mhz: float | None) -> float | None:
+    """Multiprocessors x clock x operations per clock, at the clock that was seen during the product.
+
+    Not at the maximum clock: a healthy part at full load is held by its power limit far below it (H200: 132 x 4096 x
+    1980 MHz would be 1071, but 700 W allow 1400 to 1550 MHz), and how far depends on the model.
     """
-    cores, clock = _number(device, "cuda_cores"), _number(device, "sm_clock_max_mhz")
+    cores = _number(device, "cuda_cores")
     major, minor = _number(device, "compute_capability_major"), _number(device, "compute_capability_minor")
-    if not cores or not clock or major is None or minor is None:
+    if not cores or not clock_mhz or major is None or minor is None:
         return None
     capability = (int(major), int(minor))
     rate = GEFORCE_FLOPS_PER_CLOCK if "GeForce" in device.name and major >= 8 else FLOPS_PER_CLOCK.get(capability)
-    return None if rate is None else cores / CORES_PER_SM.get(capability, 128) * clock * 1e6 * rate / 1e12
+    return None if rate is None else cores / CORES_PER_SM.get(capability, 128) * clock_mhz * 1e6 * rate / 1e12
 
 
 def host_link_limit_gb_per_s(device: Device) -> float | None:

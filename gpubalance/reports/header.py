@@ -7,7 +7,7 @@ from collections import Counter
 from gpubalance.record.node import Node
 from gpubalance.record.run import Plan, Run
 
-CPU_NOTE = "on the CPU over gloo: this shows the method, not GPUs"
+CPU_NOTE = "over gloo: this shows the method, not GPUs"
 
 
 def plan_lines(plan: Plan, node: Node) -> list[str]:
@@ -28,21 +28,24 @@ def header_lines(run: Run) -> list[str]:
     seen = run.ranks[0].versions if run.ranks else {}
     names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL"}
     versions = [f"{label} {seen[key]}" for key, label in names.items() if seen.get(key)]
-    first = f"gpubalance {run.gpubalance_version}   {devices_text(run.plan)}"
-    lines = [first, "  ".join(versions)] if versions else [first]
+    lines = [f"gpubalance {run.gpubalance_version}   {devices_text(run.plan)}"]
+    versions += [run.node.cpu_model] if run.plan.backend == "gloo" and run.node.cpu_model else []
+    lines += ["  ".join(versions)] if versions else []
     lines.append(work_text(run.plan))
     steering = nccl_text(run.node)
     return lines + ([steering] if steering else []) + [f"note: {note}" for note in run.plan.notes]
 
 
 def devices_text(plan: Plan) -> str:
-    """2 x NVIDIA H200 (18 NVLinks)."""
+    """2 x NVIDIA H200 (18 NVLinks), or the number of CPU ranks and what that is good for."""
+    if plan.backend == "gloo":
+        return f"{len(plan.devices)} x CPU core {CPU_NOTE}"
     names = Counter(device.name for device in plan.devices)
     links = {device.readings.get("nvlink_count") for device in plan.devices}
     count = links.pop() if len(links) == 1 else None
     suffix = f" ({count} NVLinks)" if isinstance(count, int) and count else ""
     text = ", ".join(f"{number} x {name}" for name, number in names.items())
-    return f"{text}{suffix}" + (f" {CPU_NOTE}" if plan.backend == "gloo" else "")
+    return f"{text}{suffix}"
 
 
 def work_text(plan: Plan) -> str:

@@ -36,7 +36,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
     sections = [
         [Line(line) for line in _fold(header_lines(run))],
         _verdict_lines(judgement),
-        [Line(line) for line in _score_lines(facts)],
+        [Line(line) for line in _fold(_score_lines(judgement))],
         [Line(line) for line in rank_lines(run, facts)],
         [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run)])],
         [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
@@ -69,23 +69,21 @@ def _verdict_lines(judgement: Judgement) -> list[Line]:
 
 
 def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
-    head = [f"{finding.state.value}: {finding.message}"] if with_message else []
-    facts = [finding.subject, *finding.evidence]
-    expected = f"expected: {finding.expected}" if finding.expected else None
-    detail = "; ".join(text for text in (*facts, expected) if text)
-    step = f"Next: {finding.next_step}." if finding.next_step else ""
-    return [f"      {line}" for line in _fold_narrow([*head, *filter(None, [detail, step])])]
+    """Who, what speaks for it, what it is held against, what to do; indented below the verdict."""
+    lines = _wrapped(f"{finding.state.value}: {finding.message}") if with_message else []
+    lines += _wrapped(finding.subject) if finding.subject else []
+    lines += [line for text in finding.evidence for line in _wrapped(f"- {text}", "  ")]
+    lines += _wrapped(f"expected: {finding.expected}") if finding.expected else []
+    lines += _wrapped(f"Next: {finding.next_step}.") if finding.next_step else []
+    return [f"      {line}" for line in lines]
 
 
-def _fold_narrow(lines: Iterable[str]) -> list[str]:
-    return [
-        part
-        for line in lines
-        for part in textwrap.wrap(line, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
-    ]
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH - 6, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _score_lines(facts: Facts) -> list[str]:
+def _score_lines(judgement: Judgement) -> list[str]:
+    facts = judgement.facts
     first = facts.first
     if first is None:
         return []
@@ -98,20 +96,29 @@ def _score_lines(facts: Facts) -> list[str]:
     lines = [f"{score}   {factors}"]
     if not alone:
         lines.append(f"lost {max(0.0, balance.lost_ms):.2f} of {balance.step_ms:.2f} ms a step   {interval}")
-    lines.append(_sub_scores(facts, first))
+    lines.append(_sub_scores(judgement, first))
     return lines
 
 
-def _sub_scores(facts: Facts, first: AttemptFacts) -> str:
+def _sub_scores(judgement: Judgement, first: AttemptFacts) -> str:
+    """Each sub-score with a state of its own: the worst of the checks that look at it."""
+    facts = judgement.facts
     time = min(100.0, first.balance.persistent * first.balance.transient / 100)
-    use, memory = facts.utilization, facts.memory
-    parts = [
-        f"time {time:.1f}",
-        f"utilization {use.score:.1f}" if use.score is not None else "utilization not measured",
-        f"memory {memory.score:.1f}" if memory.score is not None else "memory not measured",
-        "communication not measured",
-    ]
-    return "   ".join(parts)
+    scores = (
+        ("time", time, ("straggler", "transient")),
+        ("utilization", facts.utilization.score, ("level", "too_small")),
+        ("memory", facts.memory.score, ("memory_skew", "leaked_context")),
+        ("communication", None, ()),
+    )
+    return ", ".join(
+        f"{name} {score:.1f} {_state(judgement, ids)}" if score is not None else f"{name} not measured"
+        for name, score, ids in scores
+    )
+
+
+def _state(judgement: Judgement, ids: tuple[str, ...]) -> str:
+    """Findings come worst first, so the first one decides; no finding at all is not judged."""
+    return next((finding.state.value for finding in judgement.findings if finding.id in ids), "not judged")
 
 
 def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:

@@ -28,13 +28,14 @@ class CallNote:
 
 
 def read_note(path: Path) -> tuple[float, str] | None:
-    """When the call under way began (monotonic clock) and what it is, or None when there is none."""
+    """When the call under way began (monotonic clock) and what it is, or None when there is none.
+
+    Nothing locks the note: one that is seen half written is none, because the sensor is at work just now.
+    """
     try:
         text = path.read_bytes().rstrip(b"\0").decode()
-    except FileNotFoundError:
+        begin, call, device = text.split(" ", 2)
+        where = f" on the GPU with NVML index {device}" if device else ""
+        return float(begin), f"nvml{call}{where}"
+    except (FileNotFoundError, ValueError):
         return None
-    if not text:
-        return None
-    begin, call, device = text.split(" ", 2)
-    where = f" on the GPU with NVML index {device}" if device else ""
-    return float(begin), f"nvml{call}{where}"

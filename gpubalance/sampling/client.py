@@ -25,6 +25,7 @@ CALL_LIMIT_S = 5.0
 """An NVML call takes microseconds to milliseconds; one that takes this long will not come back."""
 
 STOP_LIMIT_S = 3.0
+REAP_LIMIT_S = 0.5
 _POLL_S = 0.02
 
 
@@ -63,10 +64,11 @@ class SensorProcess:
             if self._note_hang(CALL_LIMIT_S * 4):  # the first call initialises the driver and may be slow
                 break
             time.sleep(_POLL_S)
+        self._note_hang(0.0)
         self.abandon()
-        where = self.hung_in or "before its first answer"
+        what = f"{self.hung_in} did not return" if self.hung_in else f"no answer within {SNAPSHOT_LIMIT_S:.0f} s"
         raise CannotMeasureError(
-            f"the NVIDIA driver does not answer: {where} did not return",
+            f"the NVIDIA driver does not answer: {what}",
             "see `dmesg | grep -i nvrm` for Xid messages; a reset or a reboot is usually needed",
         )
 
@@ -131,9 +133,11 @@ class SensorProcess:
         return self.events
 
     def abandon(self) -> None:
-        """Kill the sensor and do not wait: a process in the kernel's D state dies when the call returns."""
+        """Kill the sensor and hardly wait: a process in the kernel's D state dies only when the call returns."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=REAP_LIMIT_S)
 
 
 def no_nvml_reason(node: Node) -> str | None:

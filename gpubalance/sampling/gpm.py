@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpubalance.node.nvml import Nvml
+from gpubalance.node.nvml import Answer, Nvml
 
 METRICS = {
     "gpm_sm_percent": "NVML_GPM_METRIC_SM_UTIL",
@@ -38,19 +38,20 @@ class Gpm:
         samples = [self._nvml.ask("GpmSampleAlloc") for _ in range(2)]
         self._samples = [sample.value for sample in samples]
         first = self._nvml.ask("GpmSampleGet", self._device, self._samples[0])
-        return samples[0].reason or first.reason
+        return samples[0].reason or samples[1].reason or first.reason
 
-    def read(self) -> dict[str, float | None]:
-        """Means since the last read, by key; null where the metric is refused."""
+    def read(self) -> tuple[dict[str, float | None], dict[str, str]]:
+        """Means since the last read, by key, and for each null its reason."""
         if self.missing is not None:
-            return dict.fromkeys(METRICS)
+            return _nothing(self.missing)
         before, now = self._samples
-        if self._nvml.ask("GpmSampleGet", self._device, now).reason is not None:
-            return dict.fromkeys(METRICS)
+        taken = self._nvml.ask("GpmSampleGet", self._device, now)
+        if taken.reason is not None:
+            return _nothing(taken.reason)
         self._samples = [now, before]
         return self._between(before, now)
 
-    def _between(self, before: Any, now: Any) -> dict[str, float | None]:
+    def _between(self, before: Any, now: Any) -> tuple[dict[str, float | None], dict[str, str]]:
         request = self._nvml.constant("c_nvmlGpmMetricsGet_t")()
         request.version = self._nvml.constant("NVML_GPM_METRICS_GET_VERSION")
         request.sample1, request.sample2 = before, now
@@ -59,11 +60,18 @@ class Gpm:
             request.metrics[index].metricId = self._nvml.constant(name)
         answer = self._nvml.ask("GpmMetricsGet", None, request)
         if answer.reason is not None:
-            return dict.fromkeys(METRICS)
-        return {key: _value(request.metrics[index]) for index, key in enumerate(METRICS)}
+            return _nothing(answer.reason)
+        answers = {key: self._metric(request.metrics[index]) for index, key in enumerate(METRICS)}
+        missing = {key: metric.reason for key, metric in answers.items() if metric.reason is not None}
+        return {key: metric.value for key, metric in answers.items()}, missing
+
+    def _metric(self, metric: Any) -> Answer:
+        """A metric's value; what is not a finite number (a counter that was reset) stands for none."""
+        if metric.nvmlReturn != 0:
+            return Answer(None, self._nvml.reason(metric.nvmlReturn))
+        value = float(metric.value)
+        return Answer(round(value, 2)) if math.isfinite(value) else Answer(None, "SENTINEL")
 
 
-def _value(metric: Any) -> float | None:
-    """A metric's value; refusals and what is not a finite number (a counter that was reset) are null."""
-    value = float(metric.value)
-    return round(value, 2) if metric.nvmlReturn == 0 and math.isfinite(value) else None
+def _nothing(reason: str) -> tuple[dict[str, float | None], dict[str, str]]:
+    return dict.fromkeys(METRICS), dict.fromkeys(METRICS, reason)

@@ -10,7 +10,7 @@ import psutil
 from gpubalance.node.devices import list_processes
 from gpubalance.node.nvml import Nvml
 from gpubalance.node.readings import COUNTERS, TICK, take
-from gpubalance.sampling.gpm import METRICS, Gpm
+from gpubalance.sampling.gpm import Gpm
 
 Values = dict[str, float | int | None]
 
@@ -53,9 +53,9 @@ class GpuSource:
         news: dict[int, dict[str, str]] = {}
         for index, gpm, device in zip(self._indices, self._gpm, self.devices, strict=True):
             values, missing = take(TICK, self._nvml, index)
-            if gpm.missing is not None:
-                missing.update(dict.fromkeys(METRICS, gpm.missing))
-            rows.append({**values, **gpm.read()})
+            metrics, refused = gpm.read()
+            missing.update(refused)
+            rows.append({**values, **metrics})
             fresh = {key: reason for key, reason in missing.items() if (device, key) not in self._said}
             self._said.update((device, key) for key in fresh)
             if fresh:

@@ -8,13 +8,14 @@ from gpubalance.node.nvml import Nvml
 
 
 class XidListener:
-    """Collects the Xids of the given GPUs; `missing` says why when the driver does not offer events."""
+    """Collects the Xids of the given GPUs. One that offers no events (a MIG slice) does not silence the others."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[int]) -> None:
         self._nvml = nvml
         created = nvml.ask("EventSetCreate")
         self._set = created.value
         self.missing = created.reason
+        """Why events of all GPUs, or of one of them, cannot be heard."""
         for device in devices if created.reason is None else ():
             registered = nvml.ask(
                 "DeviceRegisterEvents", device, nvml.constant("nvmlEventTypeXidCriticalError"), self._set
@@ -23,7 +24,7 @@ class XidListener:
 
     def poll(self) -> list[tuple[int | None, int]]:
         """(NVML index, Xid) of each event since the last call; never waits."""
-        if self.missing is not None:
+        if self._set is None:
             return []
         events: list[tuple[int | None, int]] = []
         while True:

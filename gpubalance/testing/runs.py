@@ -141,8 +141,13 @@ def make_run(attempts: Sequence[DdpAttempt] = (), *, ranks: int = 2, on_cpu: boo
         ),
         "ranks": [
             RankInfo(
-                rank=rank.rank, local_rank=rank.rank, attempt=attempt.attempt, pid=1000 * (attempt.attempt + 1) + rank.rank,
-                device=rank.device, device_name=devices[rank.device].name, device_uuid=devices[rank.device].uuid,
+                rank=rank.rank,
+                local_rank=rank.rank,
+                attempt=attempt.attempt,
+                pid=1000 * (attempt.attempt + 1) + rank.rank,
+                device=rank.device,
+                device_name=devices[rank.device].name,
+                device_uuid=devices[rank.device].uuid,
                 versions={"torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9"},
             )
             for attempt in attempts
@@ -154,7 +159,7 @@ def make_run(attempts: Sequence[DdpAttempt] = (), *, ranks: int = 2, on_cpu: boo
             Phase(name="ddp overlapped", attempt=0, begin_s=12.0, end_s=15.0),
         ],
         "ddp": list(attempts),
-    }  # fmt: skip
+    }
     return Run(**{**base, **values})
 
 

@@ -6,7 +6,8 @@ tested or shown. The script is the file named by GPUBALANCE_SCRIPT, JSON by rank
 
 Steps: phase NAME / end / blocks COUNT COMPUTE_MS / overlapped COUNT STEP_MS / fences COUNT / sleep (for ever) /
 raise TEXT / fail_collective TEXT / out_of_memory TEXT / kill SIGNAL / exit CODE / print TEXT / wait PATH (until that
-file exists) / touch PATH / event NAME VALUES.
+file exists) / wait_for FILE TEXT COUNT (until that file of the log folder holds the text so often) / touch PATH /
+event NAME VALUES.
 """
 
 from __future__ import annotations
@@ -94,6 +95,12 @@ class ScriptedRank:
     def do_wait(self, path: str) -> None:
         """Go on when the file exists."""
         while not Path(path).exists():
+            time.sleep(0.01)
+
+    def do_wait_for(self, name: str, text: str, count: int) -> None:
+        """Go on when a file of the log folder holds the text so often."""
+        path = Path(self._job.log_folder) / name
+        while not path.exists() or path.read_bytes().count(text.encode()) < count:
             time.sleep(0.01)
 
     def do_touch(self, path: str) -> None:

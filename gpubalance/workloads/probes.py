@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from gpubalance.workloads.context import Context
-from gpubalance.workloads.timed_loop import mean_step
+from gpubalance.workloads.timed_loop import mean_step, window
 
 MATRIX_EDGE = 8192
 """Large enough for every GPU to reach its plateau; 2 x 8192^3 operations."""
@@ -25,9 +25,11 @@ SECONDS = 0.3
 def run(context: Context) -> None:
     """One line with all measures; values count what moved: a copy in device memory is read and written."""
     dtype = getattr(torch, context.job.model["dtype"])
+    with window(context.log, "probe gemm"):
+        gemm_tflops = _gemm(context, dtype)
     context.log.write(
         "probe",
-        gemm_tflops=_gemm(context, dtype),
+        gemm_tflops=gemm_tflops,
         memory_copy_gb_per_s=_device_copy(context),
         host_to_device_gb_per_s=_host_copy(context, to_device=True),
         device_to_host_gb_per_s=_host_copy(context, to_device=False),

@@ -1,0 +1,169 @@
+"""Real ranks with real torch over gloo on the CPU: a run of each family."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gpubalance.record.file import load_run
+from gpubalance.record.run import Run
+from tests.support import alive, children_of, command_environment, eventually, run_cli
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need two cores"),
+]
+
+SMALL = ("bench", "--device", "cpu", "--nproc", "2", "--batch", "64")
+
+
+def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(tmp_path: Path) -> None:
+    environment = command_environment(
+        NCCL_DEBUG="INFO", PYTHONWARNINGS="always", FORCE_COLOR="1", PYTHONIOENCODING="ascii",
+        TORCH_CPP_LOG_LEVEL="INFO", TORCH_DISTRIBUTED_DEBUG="INFO", XDG_STATE_HOME=str(tmp_path),
+        RANK="3", WORLD_SIZE="8", MASTER_ADDR="10.255.255.1", MASTER_PORT="1",
+    )  # fmt: skip
+    done = run_cli(*SMALL, "--json", env=environment)
+    document: dict[str, Any] = json.loads(done.stdout)
+    run = Run.model_validate(document["run"])
+    assert done.returncode in (0, 3), done.stderr
+    assert not run.errors
+    assert run.plan.notes == [
+        "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment ignored: own ranks were asked for "
+        "(--launcher env adopts them)"
+    ]
+    assert [phase.name for phase in run.phases if phase.end_s is not None][:4] == ["join", "solo", "ddp", "collectives"]
+    assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24, 24]
+    assert len({solo.output_digest for solo in run.solo}) == 1
+    assert {row.wrong_elements for row in run.collectives} == {0}
+    assert {row.collective for row in run.collectives} >= {"all_reduce", "all_gather"}
+    assert {skip.what for skip in run.skipped} >= {"data_parallel", "links"}
+    assert document["judgement"]["facts"]["utilization"]["score"] is None
+    assert document["judgement"]["facts"]["memory"]["score"] is None
+    columns = run.samples.devices[0].columns
+    assert max(value for value in columns["cpu_percent"] if value is not None) > 50
+
+
+def test_a_fault_is_named_confirmed_and_fails(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    done = run_cli(*SMALL, "--workload", "ddp", "--inject", "compute:rank=1,percent=150", "--out", str(out))
+    run = load_run(out)
+    assert done.returncode == 1, done.stdout
+    assert "rank 1 is" in done.stdout
+    assert run.injected == ["compute:rank=1,percent=150"]
+    assert [attempt.attempt for attempt in run.ddp] == [0, 1]
+
+
+def test_torchrun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, "-m", "gpubalance", "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp", "--out", out],
+        env=command_environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=150,
+    )  # fmt: skip
+    run = load_run(out)
+    assert run.plan.launcher == "torchrun"
+    assert len(run.plan.devices) == 2
+    assert done.stdout.count("gpubalance 0.") == 1
+    assert not run.errors
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("gpubalance-")] == []
+
+
+def test_a_rank_killed_in_the_middle_of_ddp_is_named_and_its_blocks_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp", "--out", str(out)],
+        env=command_environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    log = eventually(lambda: next(tmp_path.glob("gpubalance-*/ranks-0-rank1.jsonl"), None))
+    eventually(lambda: log.read_bytes().count(b'"event": "block"') >= 3, seconds=60)
+    hello = json.loads(log.read_text().splitlines()[0])
+    os.kill(hello["pid"], signal.SIGKILL)
+    everybody = children_of(process.pid)
+    stdout, _ = process.communicate(timeout=60)
+    run = load_run(out)
+    cause = next(error for error in run.errors if error.first_cause)
+    assert process.returncode == 3
+    assert (cause.rank, cause.kind, cause.phase) == (1, "killed", "ddp")
+    assert b"rank 1 killed by SIGKILL" in stdout
+    assert len(run.ddp[0].ranks[1].fenced) >= 3
+    eventually(lambda: not alive(everybody), seconds=10)
+
+
+def test_a_rank_that_never_comes_back_is_named_within_its_deadline(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    fault = ("--inject", "sleep:rank=1,ms=3600000")
+    done = run_cli(*SMALL, "--workload", "ddp", *fault, "--stall-timeout", "5s", "--out", str(out))
+    cause = next(error for error in load_run(out).errors if error.first_cause)
+    assert done.returncode == 3
+    assert (cause.rank, cause.kind, cause.phase) == (1, "stalled", "ddp")
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="needs a namespace of its own")
+def test_a_host_name_that_does_not_resolve_is_no_obstacle(tmp_path: Path) -> None:
+    inside = 'ip link set lo up 2>/dev/null || ifconfig lo up 2>/dev/null; hostname nosuchhost-xyz; exec "$@"'
+    bench = [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp"]
+    done = subprocess.run(
+        ["unshare", "-n", "-u", "sh", "-c", inside, "sh", *bench],
+        env=command_environment(XDG_STATE_HOME=str(tmp_path)), capture_output=True, text=True, check=False, timeout=150,
+    )  # fmt: skip
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("namespaces are not allowed here")
+    assert "balance" in done.stdout, done.stderr
+    assert "nosuchhost" not in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a namespace of its own")
+def test_an_unknown_uid_without_a_home_can_measure(tmp_path: Path) -> None:
+    environment = {name: value for name, value in command_environment(TMPDIR=str(tmp_path)).items() if name != "HOME"}
+    who = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
+    if subprocess.run([*who, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("user namespaces are not allowed here")
+    done = subprocess.run(
+        [*who, sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp"],
+        env=environment, capture_output=True, text=True, check=False, timeout=150,
+    )  # fmt: skip
+    assert "balance" in done.stdout, done.stderr
+    assert "Not saved" in done.stdout
+
+
+def test_two_at_once_are_not_measured_against_each_other(tmp_path: Path) -> None:
+    environment = command_environment(XDG_STATE_HOME=str(tmp_path))
+    del environment["GPUBALANCE_BENCH_FORCE"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "solo"],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert first.stderr is not None
+    first.stderr.readline()
+    second = run_cli(*SMALL, "--workload", "solo", env=environment)
+    assert second.returncode == 3
+    assert f"another gpubalance (pid {first.pid}) is measuring here" in second.stderr
+    first.communicate(timeout=60)
+
+
+def test_a_stranger_on_the_usual_port_is_never_met(tmp_path: Path) -> None:
+    listener = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', 29500)); print('up', flush=True); sys.stdin.read()"
+    )
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", listener], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert stranger.stdout is not None
+    stranger.stdout.readline()
+    try:
+        environment = command_environment(MASTER_PORT="29500", XDG_STATE_HOME=str(tmp_path))
+        done = run_cli(*SMALL, "--workload", "collectives", env=environment)
+        assert done.returncode == 0, done.stdout
+        assert psutil.Process(stranger.pid).is_running()
+    finally:
+        stranger.communicate()

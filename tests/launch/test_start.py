@@ -1,0 +1,84 @@
+"""How ranks are started: torchrun's environment, private output, and an end for everybody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpubalance.launch.start import child_environment, end_ranks, listening_socket, rank_environment, start_ranks
+from tests.support import SCRIPTED, alive, eventually, make_job, write_script
+
+
+def test_a_rank_gets_exactly_torchruns_variables(tmp_path: Path) -> None:
+    environment = rank_environment({"PATH": "/bin", "TORCHELASTIC_RUN_ID": "stale"}, make_job(tmp_path, 4), 2, 12345)
+    expected = {
+        "RANK": "2",
+        "LOCAL_RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "2",
+        "ROLE_WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "12345",
+    }
+    assert {name: environment[name] for name in expected} == expected
+    assert "TORCHELASTIC_RUN_ID" not in environment
+
+
+def test_under_a_launcher_its_store_and_port_are_left_alone(tmp_path: Path) -> None:
+    base = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "job"}
+    environment = rank_environment(base, make_job(tmp_path), 1, None)
+    assert {name: environment[name] for name in base} == base
+
+
+def test_children_see_the_chosen_devices_by_uuid_in_the_plans_order() -> None:
+    environment = child_environment({"CUDA_VISIBLE_DEVICES": "0,1"}, ["GPU-b", "GPU-a"])
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
+    assert "CUDA_VISIBLE_DEVICES" not in child_environment({}, [])
+
+
+def test_children_import_from_the_same_places_as_the_parent() -> None:
+    environment = child_environment(os.environ, ())
+    shown = subprocess.run(
+        [sys.executable, "-c", "import sys; print('\\n'.join(sys.path))"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    theirs = shown.stdout.splitlines()
+    assert [path for path in sys.path if path] == [path for path in theirs if path in sys.path]
+
+
+def test_the_listening_socket_is_on_loopback_only() -> None:
+    with listening_socket() as listening:
+        assert listening.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_a_rank_whose_parent_is_not_the_one_it_was_told_of_ends_at_once(tmp_path: Path) -> None:
+    environment = child_environment({**os.environ, **write_script(tmp_path, {"*": [["sleep"]]})}, ())
+    environment["GPUBALANCE_PARENT_PID"] = "1"
+    processes = start_ranks(make_job(tmp_path), [0], environment, SCRIPTED, own_store=True)
+    eventually(lambda: processes[0].poll() is not None)
+    assert processes[0].returncode == 1
+
+
+def test_ending_ranks_ends_what_they_started_too(tmp_path: Path) -> None:
+    marker = tmp_path / "grandchild"
+    module = tmp_path / "breeder.py"
+    module.write_text(
+        "import subprocess, sys, pathlib, signal\n"
+        f"p = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        f"pathlib.Path({str(marker)!r}).write_text(str(p.pid))\n"
+        "signal.pause()\n"
+    )
+    environment = {**child_environment(os.environ, ()), "PYTHONPATH": str(tmp_path)}
+    processes = start_ranks(make_job(tmp_path), [0], environment, "breeder", own_store=True)
+    eventually(lambda: marker.exists() and marker.read_text())
+    grandchild = psutil.Process(int(marker.read_text()))
+    assert end_ranks(processes) == []
+    eventually(lambda: not alive([grandchild]))

@@ -1,0 +1,166 @@
+"""The whole story with scripted ranks and a stand-in NVML: no torch, no GPU, but real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubalance.checks.verdict import Verdict
+from gpubalance.errors import CannotMeasureError, UsageError
+from gpubalance.session.bench import Finished, bench
+from gpubalance.settings import BenchSettings, Fault
+from gpubalance.testing.profiles import h200_node
+from tests.support import HEALTHY, SCRIPTED, slow, write_script
+
+Run = Callable[..., Finished]
+
+SOLO = {
+    "eager_step_ms": 100.0,
+    "graph_step_ms": 90.0,
+    "graph_missing": None,
+    "output_digest": "d",
+    "samples_per_s": 1e5,
+}
+PARALLEL = {
+    "global_batch": 8192,
+    "shards": [4096, 4096],
+    "step_ms": 20.0,
+    "one_device_step_ms": 19.0,
+    "peak_memory_bytes": [4, 1],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """bench() on two stand-in H200s with scripted ranks."""
+    monkeypatch.setattr("gpubalance.launch.follow.GRACE_S", 0.5)
+
+    def start(script: dict[str, Any], profile: dict[str, Any] | None = None, **settings: Any) -> Finished:
+        for name, value in write_script(tmp_path, script).items():
+            monkeypatch.setenv(name, value)
+        path = tmp_path / "profile.json"
+        path.write_text(json.dumps(profile or h200_node()))
+        finished = bench(BenchSettings(force=True, **settings), module=SCRIPTED, stand_in=path)
+        assert finished is not None
+        return finished
+
+    return start
+
+
+def with_solo(script: list[list[Any]]) -> list[list[Any]]:
+    return [["phase", "solo"], ["event", "solo", SOLO], *script[1:]]
+
+
+def test_a_healthy_node_passes_with_all_that_was_measured_in_one_record(run: Run) -> None:
+    parallel = [["phase", "data_parallel"], ["event", "data_parallel", PARALLEL], ["end"]]
+    ranks = [*with_solo(HEALTHY), ["wait_for", "sensor.jsonl", '"sample"', 1]]
+    finished = run({"ranks-0": {"*": ranks}, "node-0": {"*": parallel}})
+    record = finished.run
+    assert finished.judgement.verdict is Verdict.PASS
+    assert len(record.samples.t_s) >= 1
+    assert [phase.name for phase in record.phases] == ["solo", "ddp", "data_parallel"]
+    assert record.data_parallel is not None
+    assert len(record.ddp) == 1
+    assert [rank.device_uuid for rank in record.ranks[:2]] == [device.uuid for device in record.plan.devices]
+    assert record.samples.health is not None
+    assert record.samples.health.died_with is None
+    assert {reading.edge for reading in record.samples.counters} >= {"ddp begin", "ddp end"}
+    assert not record.errors
+
+
+def test_a_slow_device_is_confirmed_in_fresh_processes_with_ranks_rotated(run: Run) -> None:
+    finished = run(
+        {
+            "ranks-0": {"0": HEALTHY, "1": slow(120.0)},
+            "ranks-1": {"0": slow(120.0)[2:], "1": HEALTHY[2:]},
+            "node-0": {"*": []},
+        },
+        workloads=("ddp",),
+    )
+    assert [attempt.ranks[0].device for attempt in finished.run.ddp] == [0, 1]
+    first_pids, second_pids = ({r.pid for r in finished.run.ranks if r.attempt == a} for a in (0, 1))
+    assert not first_pids & second_pids
+    assert finished.judgement.verdict is Verdict.FAIL
+    straggler = next(f for f in finished.judgement.findings if f.id == "straggler")
+    assert straggler.subject == f"rank 1 on cuda:1 nvml:1 {finished.run.plan.devices[1].uuid} 0000:07:00.0"
+    assert any("follows the device" in line for line in straggler.evidence)
+
+
+def test_a_slowness_that_is_gone_the_second_time_gets_no_verdict(run: Run) -> None:
+    finished = run({"ranks-0": {"0": HEALTHY, "1": slow(120.0)}, "ranks-1": {"*": HEALTHY[2:]}}, workloads=("ddp",))
+    assert finished.judgement.verdict is Verdict.INCONCLUSIVE
+    assert "not confirmed" in finished.judgement.sentence
+
+
+def test_slower_by_eight_percent_warns_without_a_second_look(run: Run) -> None:
+    finished = run({"ranks-0": {"0": HEALTHY, "1": slow(108.0)}}, workloads=("ddp",))
+    assert finished.judgement.verdict is Verdict.WARN
+    assert len(finished.run.ddp) == 1
+
+
+def test_a_rank_that_dies_leaves_no_verdict_and_what_was_measured(run: Run) -> None:
+    dying = [["phase", "solo"], ["end"], ["phase", "ddp"], ["blocks", 6, 100.0], ["kill", int(signal.SIGKILL)]]
+    finished = run({"ranks-0": {"0": HEALTHY, "1": dying}})
+    assert finished.judgement.verdict is Verdict.INCONCLUSIVE
+    assert finished.judgement.sentence.startswith("rank 1 killed by SIGKILL")
+    assert finished.judgement.sentence.endswith("in phase ddp")
+    assert [len(rank.fenced) for rank in finished.run.ddp[0].ranks] == [6, 6]
+    assert ("data_parallel", "an earlier phase failed") in {(s.what, s.reason) for s in finished.run.skipped}
+
+
+def test_the_record_names_injected_faults_and_the_origin_of_settings(run: Run) -> None:
+    finished = run(
+        {"ranks-0": {"*": HEALTHY}},
+        workloads=("ddp",),
+        inject=(Fault("sleep", rank=1, ms=5.0),),
+        origins={"inject": "flag"},
+    )
+    assert finished.run.injected == ["sleep:rank=1,ms=5"]
+    assert finished.run.settings["inject"].origin == "flag"
+    assert finished.run.settings["seed"].origin == "default"
+
+
+def test_only_the_chosen_devices_take_part_and_the_plan_says_so(run: Run) -> None:
+    script = [*HEALTHY, ["wait_for", "sensor.jsonl", '"sample"', 1]]
+    finished = run({"ranks-0": {"*": script}}, profile=h200_node(4), devices=("2", "0"), workloads=("ddp",))
+    assert [device.nvml_index for device in finished.run.plan.devices] == [2, 0]
+    assert finished.run.plan.notes == ["2 of 4 GPUs take part (restricted by --devices)"]
+    assert [device.device for device in finished.run.samples.devices] == [0, 1]
+
+
+def test_what_cannot_run_is_refused_before_any_rank_starts(run: Run) -> None:
+    with pytest.raises(UsageError, match="3 ranks asked, 2 of 2 GPUs visible"):
+        run({}, nproc=3)
+    profile = h200_node()
+    profile["devices"][1]["MigMode"] = [1, 1]
+    with pytest.raises(CannotMeasureError, match="MIG mode"):
+        run({}, profile=profile)
+
+
+def test_a_driver_that_hangs_in_mid_run_costs_the_sensor_and_nothing_else(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubalance.sampling.client.STOP_LIMIT_S", 0.5)
+    profile = h200_node()
+    profile["faults"] = [{"call": "nvmlDeviceGetPowerUsage", "device": 1, "delay_s": 600, "after": 2}]
+    hang = [["wait_for", "sensor.jsonl", '"sample"', 2], ["wait_for", "sensor.call", "DeviceGetPowerUsage 1", 1]]
+    finished = run({"ranks-0": {"*": [*HEALTHY, *hang]}}, profile=profile, workloads=("ddp",), sample_interval_s=0.05)
+    health = finished.run.samples.health
+    assert health is not None
+    assert health.hung_in is not None
+    assert "PowerUsage on the GPU with NVML index 1" in health.hung_in
+    assert finished.judgement.verdict is Verdict.WARN
+    assert finished.judgement.facts.first is not None
+
+
+def test_nobody_can_measure_when_the_driver_never_answers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpubalance.sampling.client.CALL_LIMIT_S", 0.1)
+    profile = h200_node()
+    profile["faults"] = [{"call": "nvmlDeviceGetName", "device": 0, "delay_s": 600}]
+    with pytest.raises(CannotMeasureError, match="nvmlDeviceGetName on the GPU with NVML index 0"):
+        run({}, profile=profile)
