@@ -100,8 +100,8 @@ def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
 
 
 def _homes(run: Run) -> dict[int, int]:
-    """Process -> device, of the ranks. The process that sees all devices comes after them, as rank 0 of the same attempt
-    once more: it is at home everywhere, and what it holds is nobody's peak and nobody's leak.
+    """Process -> device, of the ranks. The process that sees all devices comes after them, as rank 0 of the same
+    attempt once more: it is at home everywhere, and what it holds is nobody's peak and nobody's leak.
     """
     first: dict[tuple[int, int], RankInfo] = {}
     for info in run.ranks:

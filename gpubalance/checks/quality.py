@@ -17,20 +17,25 @@ def check_complete(run: Run, facts: Facts) -> list[Finding]:
     """Errors: the first cause leads, the others are its consequences."""
     if run.interrupted_by is not None:
         text = f"interrupted by signal {run.interrupted_by}: what was measured until then is kept"
-        return [Finding("complete", State.UNKNOWN, text, required=True)]
-    causes = [error for error in run.errors if error.first_cause]
+        return [Finding("complete", State.UNKNOWN, text, next_step="run it again to its end", required=True)]
+    causes = [error for error in run.errors if _leads(error)]
     if not causes:
         return [Finding("complete", State.PASS, "every phase was finished", required=True)]
     return [_cause(run, error) for error in causes]
 
 
+def _leads(error: RunError) -> bool:
+    """A process that cannot be killed is news of its own, whatever went wrong before."""
+    return error.first_cause or error.kind == "stuck"
+
+
 def _cause(run: Run, error: RunError) -> Finding:
-    others = sum(1 for other in run.errors if not other.first_cause and other.attempt == error.attempt)
+    others = sum(1 for other in run.errors if not _leads(other) and other.attempt == error.attempt)
     devices = {rank.rank: rank.device for rank in run.ranks if rank.attempt == error.attempt}
     where = f" in phase {error.phase}" if error.phase else ""
     who = f"rank {error.rank} " if error.rank is not None else ""
     verb = "failed: " if error.kind in ("exception", "out_of_memory", "no_cuda") else ""
-    evidence = (f"{others} other errors follow from it",) if others else ()
+    evidence = (f"{others} other errors follow from it",) if others and error.first_cause else ()
     return Finding(
         "complete",
         State.UNKNOWN,
@@ -46,6 +51,7 @@ _STEPS = {
     "out_of_memory": "give a smaller --batch, or free the device",
     "no_cuda": "install a torch that fits the driver, or give --device cpu to see the method on the CPU",
     "killed": "see who killed it; a kernel log line 'Out of memory' means the host ran out",
+    "stuck": "see `dmesg` for what it waits in; only a reboot is sure to free the device",
     "stalled": "NCCL_DEBUG=INFO and a second try show where; a P2P hang is often cured by NCCL_P2P_DISABLE=1",
 }
 
@@ -60,6 +66,7 @@ def check_host(run: Run, facts: Facts) -> list[Finding]:
                 "host_busy",
                 State.WARN,
                 f"the host was {percent(busy)} busy before the run; CPU ranks share its cores",
+                next_step="stop what else runs here and measure again",
             )
         )
     first = facts.first

@@ -127,9 +127,13 @@ def check_score(run: Run, facts: Facts) -> list[Finding]:
                 "min_score",
                 State.UNKNOWN,
                 "no score was measured, and --min-score asks for one",
+                next_step="have the ddp workload run to its end",
                 required=True,
             )
         ]
     score = facts.first.balance.score
-    state = State.PASS if score >= wanted else State.FAIL
-    return [Finding("min_score", state, f"balance {score:.1f}, --min-score asks for {wanted:g}", required=True)]
+    text = f"balance {score:.1f}, --min-score asks for {wanted:g}"
+    if score >= wanted:
+        return [Finding("min_score", State.PASS, text, required=True)]
+    step = "the factors of the score say what costs most: steady slowness, or slowness now and then"
+    return [Finding("min_score", State.FAIL, text, next_step=step, required=True)]

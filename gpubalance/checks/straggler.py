@@ -22,7 +22,10 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
         return [Finding(ID, State.SKIP, "stragglers not looked for: the ddp workload was not asked for")]
     first = facts.first
     if first is None:
-        return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", required=True)]
+        step = "what ended the run before that stands beside this; see to it and run again"
+        return [
+            Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", next_step=step, required=True)
+        ]
     if first.stragglers.state == "ok":
         text = f"nothing is slower than its peers by {percent(facts.margin_fail)}"
         return [Finding(ID, State.PASS, text, required=True)]
@@ -60,19 +63,32 @@ def _confirmed(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
 
 
 def _follows(first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> str | None:
-    """What the slowness followed in the second attempt, in words; None when it was gone."""
+    """What the slowness followed in the second attempt, in words; None when it was gone.
+
+    Where neighbours are slow together, a rank may be slow again because it moved to its neighbour's device: then the
+    reading that explains more of both attempts counts.
+    """
     if second is None:
         return None
-    slow = {rank.rank for rank in second.stragglers.named if rank.state == "fail"}
     device = first.device_of_rank[speed.rank]
-    moved_to = second.device_of_rank.index(device)
-    if moved_to == speed.rank:
-        return "seen again in a second run" if speed.rank in slow else None
-    if moved_to in slow:
+    by_rank, by_device = speed.rank in _failed(second), device in _failed_devices(second)
+    if second.device_of_rank[speed.rank] == device:
+        return "seen again in a second run" if by_rank else None
+    same_ranks = len(_failed(first) & _failed(second))
+    same_devices = len(_failed_devices(first) & _failed_devices(second))
+    if by_device and not (by_rank and same_ranks > same_devices):
         return "seen again with ranks rotated: it follows the device (device or slot)"
-    if speed.rank in slow:
+    if by_rank:
         return "seen again with ranks rotated: it follows the rank (software, affinity or data)"
     return None
+
+
+def _failed(attempt: AttemptFacts) -> set[int]:
+    return {rank.rank for rank in attempt.stragglers.named if rank.state == "fail"}
+
+
+def _failed_devices(attempt: AttemptFacts) -> set[int]:
+    return {attempt.device_of_rank[rank] for rank in _failed(attempt)}
 
 
 def _slow(
@@ -85,12 +101,12 @@ def _slow(
     blocks = first.stragglers.blocks
     over = speed.blocks_over_fail if state is State.FAIL else speed.blocks_over_warn
     margin = facts.margin_fail if state is State.FAIL else facts.margin_warn
-    unexcluded = speed.blocks_over_fail and state is State.WARN
+    excluded = blocks - speed.blocks_over_fail >= (first.stragglers.needed or 0)
     evidence = [
         *extra,
         f"over {percent(margin)} in {over} of {blocks} blocks ({first.stragglers.needed} needed)",
     ]
-    evidence += [f"{percent(facts.margin_fail)} not excluded"] if unexcluded else []
+    evidence += [f"{percent(facts.margin_fail)} not excluded"] if state is State.WARN and not excluded else []
     evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
     evidence += (
         [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"] if speed.trend else []
@@ -123,15 +139,25 @@ def _next_step(run: Run, extra: tuple[str, ...]) -> str:
 
 
 def _unconfirmed(run: Run, first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> Finding:
-    why = "was gone in the second run" if second is not None else "could not be looked at again"
     return Finding(
         ID,
         State.UNKNOWN,
-        f"not confirmed: rank {speed.rank} was {percent(speed.ratio - 1)} slower than its peers, which {why}",
+        f"not confirmed: rank {speed.rank} was {percent(speed.ratio - 1)} slower than its peers, "
+        f"which {_why_unconfirmed(first, second, speed)}",
         subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
         next_step="run again with more time, for example --budget 2m",
         required=True,
     )
+
+
+def _why_unconfirmed(first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> str:
+    if second is None:
+        return "could not be looked at again"
+    if second.stragglers.needed is None:
+        return "the second run was too short to tell"
+    moved_to = second.device_of_rank.index(first.device_of_rank[speed.rank])
+    states = {rank.state for rank in second.stragglers.ranks if rank.rank in (speed.rank, moved_to)}
+    return "was gone in the second run" if states == {"ok"} else "the second run did not show clearly"
 
 
 def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Finding:

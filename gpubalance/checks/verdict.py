@@ -99,6 +99,8 @@ def sentence_of(verdict: Verdict, findings: Sequence[Finding], facts: Facts) -> 
     """One sentence that says all."""
     state = {Verdict.FAIL: State.FAIL, Verdict.WARN: State.WARN, Verdict.INCONCLUSIVE: State.UNKNOWN}.get(verdict)
     worst = [finding for finding in findings if finding.state is state]
+    if verdict is Verdict.INCONCLUSIVE:  # what is required is what leaves no verdict
+        worst.sort(key=lambda finding: not finding.required)
     if worst:
         return worst[0].message
     if verdict is Verdict.INCONCLUSIVE:

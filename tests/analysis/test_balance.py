@@ -58,7 +58,11 @@ WORKED = {
     "all +20 %": (lambda: even() * 1.2, 20.0, (100.00, 100.00, 100.00, 1.000, 1.000)),
     "one of two +20 %": (lambda: with_slow([1], 1.2, 2), 20.0, (85.71, 85.71, 100.00, 0.917, 1.000)),
     "one rank": (lambda: even(1), 20.0, (100.00, 100.00, 100.00, 1.000, 1.000)),
-    "all +100 % every 10th step": (lambda: slow_in(slice(0, None, 10), 2, slice(None)), 20.0, (100, 100, 100, 1.0, 1.0)),
+    "all +100 % every 10th step": (
+        lambda: slow_in(slice(0, None, 10), 2, slice(None)),
+        20.0,
+        (100, 100, 100, 1.0, 1.0),
+    ),
 }
 
 
@@ -80,7 +84,9 @@ def test_slowness_on_a_random_rank_each_step_is_transient_and_costs_as_much_as_a
     assert balance.pop_serialization == pytest.approx(0.857, abs=0.003)
 
 
-@pytest.mark.parametrize(("variation", "expected"), [(0.002, 99.8), (0.005, 99.4), (0.01, 98.8), (0.02, 97.6), (0.05, 94.2)])
+@pytest.mark.parametrize(
+    ("variation", "expected"), [(0.002, 99.8), (0.005, 99.4), (0.01, 98.8), (0.02, 97.6), (0.05, 94.2)]
+)
 def test_independent_jitter_costs_what_the_slowest_of_eight_costs(variation: float, expected: float) -> None:
     balance = score(steady([100.0] * 8, steps=100, noise=variation, seed=7))
     assert balance.score == pytest.approx(expected, abs=0.2)

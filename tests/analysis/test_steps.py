@@ -11,9 +11,7 @@ from gpubalance.record.timings import DdpAttempt, FencedBlock, RankSteps
 
 def block(*compute: float, fence: float = 1.0, transfer: float = 2.0) -> FencedBlock:
     count = len(compute)
-    return FencedBlock(
-        begin_s=0.0, compute_ms=list(compute), fence_ms=[fence] * count, transfer_ms=[transfer] * count
-    )
+    return FencedBlock(begin_s=0.0, compute_ms=list(compute), fence_ms=[fence] * count, transfer_ms=[transfer] * count)
 
 
 def rank(number: int, *blocks: FencedBlock, overlapped: tuple[float, ...] = (), units: float = 1.0) -> RankSteps:

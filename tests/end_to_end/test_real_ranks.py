@@ -37,10 +37,8 @@ def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(tmp_path:
     run = Run.model_validate(document["run"])
     assert done.returncode in (0, 3), done.stderr
     assert not run.errors
-    assert run.plan.notes == [
-        "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment ignored: own ranks were asked for "
-        "(--launcher env adopts them)"
-    ]
+    (note,) = run.plan.notes
+    assert note.startswith("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment ignored")
     assert [phase.name for phase in run.phases if phase.end_s is not None][:4] == ["join", "solo", "ddp", "collectives"]
     assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24, 24]
     assert len({solo.output_digest for solo in run.solo}) == 1

@@ -53,7 +53,8 @@ def test_a_short_note_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [bytes(32) + b"PowerUsage 1", b"12345.6", b"12345.678901 DeviceGetP", b"\0 DeviceGetName 1", b"\xff\xfe a b"]
+    "torn",
+    [bytes(32) + b"PowerUsage 1", b"12345.6", b"12345.678901 DeviceGetP", b"\0 DeviceGetName 1", b"\xff\xfe a b"],
 )
 def test_a_note_that_is_seen_half_written_is_none(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "note").write_bytes(torn.ljust(256, b"\0"))

@@ -1,0 +1,170 @@
+"""How often the ddp phase names a rank rightly and wrongly, on this machine: `python -m tests.benchmarks.error_rates`.
+
+Runs short passes (24 blocks of 20 steps) in one set of processes: healthy ones, ones with 10 % and with 20 % extra
+compute on a rank that alternates, in mixed order; then pairs of adjacent passes with the real step rate, healthy and
+changed in alternation, for the predicted against the measured loss. Prints tables and exact binomial bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpubalance.analysis.facts import AttemptFacts, attempt_facts
+from gpubalance.launch.collect import collect_measured
+from gpubalance.launch.follow import Follower
+from gpubalance.launch.launcher_env import Share
+from gpubalance.launch.plan import make_plan
+from gpubalance.launch.start import child_environment, end_ranks, start_ranks
+from gpubalance.record.job import Job
+from gpubalance.record.rank_log import Event
+from gpubalance.record.run import Plan
+from gpubalance.sampling.client import SensorProcess
+from gpubalance.session.jobs import first_job
+from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: what was played and what came out."""
+
+    rank: int
+    percent: float
+    facts: AttemptFacts
+
+
+def schedule(healthy: int, each: int, pairs: int) -> list[dict[str, object]]:
+    """Detection passes in mixed order, then pairs for the predicted loss."""
+    items = [{"rank": 0, "percent": 0.0, "overlapped": False} for _ in range(healthy)]
+    items += [
+        {"rank": number % 2, "percent": percent, "overlapped": False}
+        for percent in (10.0, 20.0)
+        for number in range(each)
+    ]
+    random.Random(1).shuffle(items)
+    for percent in (5.0, 10.0, 20.0):
+        for number in range(pairs):
+            items.append({"rank": 0, "percent": 0.0, "overlapped": True})
+            items.append({"rank": number % 2, "percent": percent, "overlapped": True})
+    return items
+
+
+def run_passes(items: Sequence[dict[str, object]], batch: int | None) -> list[Pass]:
+    """Play the schedule on all devices of this machine."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plan = _plan(folder, batch)
+        job = first_job(BenchSettings(), plan, folder)
+        job = Job(**{**job.__dict__, "phases": ("many_passes",)})
+        uuids = [device.uuid for device in plan.devices if device.uuid]
+        environment = {**child_environment(os.environ, uuids), "GPUBALANCE_SCHEDULE": json.dumps(items)}
+        processes = start_ranks(
+            job, range(len(plan.devices)), environment, "tests.benchmarks.many_passes", own_store=True
+        )
+        try:
+            outcome = Follower(job, processes, 120.0, lambda _rank, _event: None).follow()
+        finally:
+            end_ranks(processes)
+        for error in outcome.errors:
+            print(error.rank, error.message, error.detail)
+        return [
+            Pass(int(str(item["rank"])), float(str(item["percent"])), facts)
+            for number, item in enumerate(items)
+            if (facts := _facts(job, outcome.events, number, plan)) is not None
+        ]
+
+
+def _plan(folder: Path, batch: int | None) -> Plan:
+    sensor = SensorProcess(folder, 0.1, child_environment(os.environ, ()), None)
+    plan, _ = make_plan(sensor.node(), BenchSettings(force=True, batch=batch), Share("own"))
+    sensor.stop()
+    return plan
+
+
+def _facts(job: Job, events: dict[int, list[Event]], number: int, plan: Plan) -> AttemptFacts | None:
+    """Facts of one pass, from the lines between its begin and its end."""
+    cut = {rank: _between(lines, number) for rank, lines in events.items()}
+    if not all(cut.values()):
+        return None
+    head = {"event": "steady", "t_s": 0.0, "steps_per_block": 20, "units": 1.0}
+    measured = collect_measured(job, {rank: [head, *lines] for rank, lines in cut.items()}, 0.0)
+    if measured.ddp is None:
+        return None
+    on_cpu = plan.backend == "gloo"
+    margin = CPU_MARGIN if on_cpu else GPU_MARGIN
+    return attempt_facts(measured.ddp, margin.warn, margin.fail, on_cpu=on_cpu)
+
+
+def _between(lines: Sequence[Event], number: int) -> list[Event]:
+    marks = [i for i, e in enumerate(lines) if e["event"] in ("pass_begin", "pass_end") and e["number"] == number]
+    return list(lines[marks[0] : marks[1]]) if len(marks) == 2 else []
+
+
+def upper_bound(failures: int, trials: int, confidence: float = 0.95) -> float:
+    """Clopper-Pearson upper bound of a share, by bisection on the binomial tail."""
+    from math import comb
+
+    low, high = failures / max(trials, 1), 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        tail = sum(comb(trials, k) * middle**k * (1 - middle) ** (trials - k) for k in range(failures + 1))
+        low, high = (middle, high) if tail > 1 - confidence else (low, middle)
+    return high
+
+
+def print_detection(passes: Sequence[Pass]) -> None:
+    """What was named, by what was played."""
+    print("played     passes  named right  FAIL  named wrong  no verdict  ratio (min median max)")
+    for percent in (0.0, 10.0, 20.0):
+        rows = [p for p in passes if p.percent == percent and p.facts.overlapped_ms is None]
+        if not rows:
+            continue
+        right = sum(any(r.rank == p.rank for r in p.facts.stragglers.named) for p in rows) if percent else 0
+        wrong = sum(any(r.rank != p.rank or not percent for r in p.facts.stragglers.named) for p in rows)
+        failed = sum(p.facts.stragglers.state == "fail" for p in rows)
+        unclear = sum(p.facts.stragglers.state == "unclear" for p in rows)
+        ratios = sorted(p.facts.stragglers.ranks[p.rank if percent else 1].ratio for p in rows)
+        spread = f"{ratios[0]:.3f} {statistics.median(ratios):.3f} {ratios[-1]:.3f}"
+        print(f"{percent:4.0f} %  {len(rows):10}  {right:11}  {failed:4}  {wrong:11}  {unclear:10}  {spread}")
+        if not percent:
+            print(f"        false alarms: at most {100 * upper_bound(wrong, len(rows)):.1f} % with 95 % confidence")
+
+
+def print_losses(passes: Sequence[Pass]) -> None:
+    """Predicted against measured loss of adjacent passes, T_c = T_h + (M_c - M_h)."""
+    real = [p for p in passes if p.facts.overlapped_ms is not None]
+    print("\nplayed   predicted loss   measured loss   difference (points)")
+    for healthy, changed in zip(real[::2], real[1::2], strict=False):
+        before, after = healthy.facts.overlapped_ms or 0.0, changed.facts.overlapped_ms or 0.0
+        growth = changed.facts.balance.slowest_ms - healthy.facts.balance.slowest_ms
+        predicted, measured = 100 * (1 - before / (before + growth)), 100 * (1 - before / after)
+        print(f"{changed.percent:4.0f} %   {predicted:12.2f} %   {measured:11.2f} %   {predicted - measured:+.2f}")
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--healthy", type=int, default=60)
+    parser.add_argument("--each", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--batch", type=int, help="global batch")
+    parser.add_argument("--out", type=Path, help="write facts of all passes as JSON lines")
+    options = parser.parse_args()
+    passes = run_passes(schedule(options.healthy, options.each, options.pairs), options.batch)
+    print_detection(passes)
+    print_losses(passes)
+    if options.out:
+        from gpubalance.reports.document import plain
+
+        options.out.write_text("".join(json.dumps(plain(each)) + "\n" for each in passes))
+
+
+if __name__ == "__main__":
+    main()

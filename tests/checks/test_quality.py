@@ -1,0 +1,196 @@
+"""Checks on the measurement itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpubalance.checks.finding import State
+from gpubalance.checks.verdict import Verdict
+from gpubalance.record.run import Run, RunError
+from gpubalance.record.samples import ProcessMemory, Samples, SensorHealth
+from gpubalance.record.timings import WarmUp
+from gpubalance.testing.runs import make_attempt, make_node, make_run, steady
+from tests.checks.helpers import all_of, evidence, healthy, look, one
+
+# Errors
+
+
+def error(kind: str, rank: int | None, message: str, *, first: bool = False, **values: Any) -> RunError:
+    base = {"where": "work" if first else "collective", "phase": "ddp"}
+    return RunError(kind=kind, rank=rank, message=message, first_cause=first, **{**base, **values})
+
+
+def test_a_finished_run_says_so() -> None:
+    assert one(healthy(), "complete").state is State.PASS
+
+
+def test_the_first_cause_leads_and_the_others_follow_from_it() -> None:
+    run = healthy(
+        4,
+        errors=[
+            error("exception", 2, "ValueError: bad batch", first=True),
+            error("exception", 0, "RuntimeError: connection closed by peer"),
+            error("exception", 1, "RuntimeError: connection closed by peer"),
+        ],
+    )
+    finding = one(run, "complete")
+    assert finding.state is State.UNKNOWN
+    assert finding.message == "rank 2 failed: ValueError: bad batch in phase ddp"
+    assert finding.subject is not None
+    assert finding.subject.startswith("rank 2 on cuda:2")
+    assert evidence(finding) == "2 other errors follow from it"
+    judgement = look(run)
+    assert (judgement.verdict, judgement.sentence) == (Verdict.INCONCLUSIVE, finding.message)
+
+
+def test_an_error_that_stands_alone_has_nothing_following_from_it() -> None:
+    run = healthy(errors=[error("killed", 1, "killed by SIGKILL", first=True, phase=None)])
+    finding = one(run, "complete")
+    assert finding.message == "rank 1 killed by SIGKILL"
+    assert finding.evidence == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("out_of_memory", "--batch"),
+        ("no_cuda", "--device cpu"),
+        ("killed", "kernel log"),
+        ("stalled", "NCCL_DEBUG=INFO"),
+        ("stuck", "reboot"),
+        ("exception", "saved record"),
+    ],
+)
+def test_each_kind_of_error_has_its_next_step(kind: str, advice: str) -> None:
+    finding = one(healthy(errors=[error(kind, 0, "something", first=True)]), "complete")
+    assert finding.next_step is not None
+    assert advice in finding.next_step
+
+
+def test_an_error_of_nobody_in_particular_names_nobody() -> None:
+    run = healthy(errors=[error("stalled", None, "all ranks entered the same step", first=True)])
+    finding = one(run, "complete")
+    assert (finding.message, finding.subject) == ("all ranks entered the same step in phase ddp", None)
+
+
+def test_the_device_of_a_rank_is_the_one_of_that_attempt() -> None:
+    attempts = [
+        make_attempt(steady([100.0, 100.0])),
+        make_attempt(steady([100.0, 100.0]), attempt=1, devices=[1, 0]),
+    ]
+    run = make_run(attempts, errors=[error("killed", 0, "killed by SIGBUS", first=True, attempt=1)])
+    subject = one(run, "complete").subject
+    assert subject is not None
+    assert subject.startswith("rank 0 on cuda:1")
+
+
+def test_a_process_that_cannot_be_killed_is_reported_though_everything_was_measured() -> None:
+    stuck = RunError(kind="stuck", where="launch", message="pid 4711 sits in the kernel and cannot be killed")
+    run = healthy(errors=[stuck])
+    assert one(run, "complete").message == "pid 4711 sits in the kernel and cannot be killed"
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_process_that_cannot_be_killed_is_no_consequence_of_something_else() -> None:
+    stuck = RunError(kind="stuck", where="launch", message="pid 4711 sits in the kernel and cannot be killed")
+    run = healthy(errors=[error("stalled", 1, "made no progress for 60 s", first=True), stuck])
+    first, second = all_of(run, "complete")
+    assert first.evidence == second.evidence == ()
+    assert second.message == stuck.message
+
+
+def test_an_interrupted_run_has_no_verdict_and_keeps_what_it_measured() -> None:
+    run = healthy(interrupted_by=15)
+    assert "interrupted by signal 15" in one(run, "complete").message
+    assert one(run, "straggler").state is State.PASS
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_silent_corruption_fails_even_an_interrupted_run() -> None:
+    solo = [each.model_copy(update={"output_digest": str(each.rank)}) for each in healthy().solo]
+    assert look(healthy(solo=solo, interrupted_by=2)).verdict is Verdict.FAIL
+
+
+# Host
+
+
+def on_host(busy: float | None, *, on_cpu: bool) -> Run:
+    node = make_node(cpu_busy_before=busy)
+    return make_run([make_attempt(steady([20.0, 20.0], noise=0.02))], on_cpu=on_cpu, node=node)
+
+
+def test_a_busy_host_is_a_warning_for_cpu_ranks() -> None:
+    finding = one(on_host(0.42, on_cpu=True), "host_busy")
+    assert finding.state is State.WARN
+    assert "the host was 42 % busy before the run" in finding.message
+
+
+@pytest.mark.parametrize(("busy", "on_cpu"), [(0.30, True), (None, True), (0.42, False)])
+def test_a_quiet_host_or_gpu_ranks_are_not_warned_about(busy: float | None, on_cpu: bool) -> None:
+    assert all_of(on_host(busy, on_cpu=on_cpu), "host_busy") == []
+
+
+def test_a_warm_up_that_ended_by_its_limit_is_information() -> None:
+    warm_up = WarmUp(blocks=9, steps=90, settled=False, last_medians_ms=[1.0, 2.0, 3.0, 4.0])
+    attempt = make_attempt(steady([100.0, 100.0])).model_copy(update={"warm_up": warm_up})
+    run = make_run([attempt])
+    assert one(run, "warm_up").state is State.INFO
+    assert look(run).verdict is Verdict.PASS
+
+
+# Sensor
+
+
+def sensed(**values: Any) -> Run:
+    return healthy(samples=Samples(health=SensorHealth(interval_s=0.1, ticks=300, missed_ticks=0, **values)))
+
+
+def test_a_healthy_sensor_is_not_mentioned() -> None:
+    assert all_of(sensed(lateness_max_ms=12.0), "sensor") == []
+
+
+def test_a_driver_that_stopped_answering_is_a_warning_that_names_the_call() -> None:
+    run = sensed(hung_in="nvmlDeviceGetPowerUsage on NVML index 3")
+    finding = one(run, "sensor")
+    assert finding.state is State.WARN
+    assert "nvmlDeviceGetPowerUsage on NVML index 3 did not return" in finding.message
+    assert look(run).verdict is Verdict.WARN
+
+
+def test_a_sensor_that_died_is_a_warning_with_its_last_words() -> None:
+    finding = one(sensed(died_with="exit code -11: Segmentation fault"), "sensor")
+    assert finding.state is State.WARN
+    assert "exit code -11: Segmentation fault" in finding.message
+
+
+@pytest.mark.parametrize("samples", [Samples(), Samples(health=SensorHealth(interval_s=0.1, ticks=0, missed_ticks=0))])
+def test_step_times_decide_without_any_sensor(samples: Samples) -> None:
+    assert look(healthy(samples=samples)).verdict is Verdict.PASS
+
+
+def test_a_late_sensor_is_information_about_the_host() -> None:
+    finding = one(sensed(lateness_max_ms=501.0), "sensor")
+    assert (finding.state, "short of CPU" in finding.message) == (State.INFO, True)
+
+
+# Processes of others
+
+
+def with_process(pid: int, rank: int | None) -> Run:
+    seen = ProcessMemory(device=1, pid=pid, rank=rank, memory_used_bytes=2**30)
+    return healthy(samples=Samples(processes=[seen]))
+
+
+def test_somebody_elses_process_during_the_run_is_a_warning_that_names_it() -> None:
+    run = with_process(4242, None)
+    finding = one(run, "foreign_process")
+    assert finding.state is State.WARN
+    assert "pid 4242 was on device 1 during the run" in finding.message
+    assert look(run).verdict is Verdict.WARN
+
+
+@pytest.mark.parametrize(("pid", "rank"), [(1000, 0), (1001, None)])
+def test_the_ranks_own_processes_are_not_foreign(pid: int, rank: int | None) -> None:
+    assert all_of(with_process(pid, rank), "foreign_process") == []

@@ -1,0 +1,309 @@
+"""Is a rank steadily slower: what is said, of whom, and how sure it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpubalance.analysis.facts import compute_facts
+from gpubalance.checks.finding import Finding, State
+from gpubalance.checks.straggler import needs_confirmation
+from gpubalance.checks.verdict import Verdict
+from gpubalance.record.run import Run
+from gpubalance.record.timings import DdpAttempt
+from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
+from tests.checks.helpers import all_of, evidence, healthy, look, one
+
+
+def attempt(
+    compute_ms: Sequence[float], *, number: int = 0, rotated: bool = False, noise: float = 0.01, **values: Any
+) -> DdpAttempt:
+    """One look; `rotated` puts every rank on the next device."""
+    ranks = len(compute_ms)
+    devices = [(rank + 1) % ranks for rank in range(ranks)] if rotated else None
+    times = steady(compute_ms, noise=noise, seed=number)
+    return make_attempt(times, attempt=number, devices=devices, **values)
+
+
+def straggler(*attempts: DdpAttempt, **values: Any) -> Finding:
+    return one(make_run(attempts, **values), "straggler")
+
+
+def second_look(compute_ms: Sequence[float], *, rotated: bool = True, **values: Any) -> DdpAttempt:
+    return attempt(compute_ms, number=1, rotated=rotated, **values)
+
+
+# Two looks
+
+
+def test_slowness_that_follows_the_device_fails_it() -> None:
+    """Device 3 is slow: rank 3 has it first, rank 2 after the rotation."""
+    finding = straggler(attempt([100.0, 100, 100, 120]), second_look([100.0, 100, 120, 100]))
+    assert finding.state is State.FAIL
+    assert finding.message == "rank 3 is 20 % slower than its peers and costs 14.3 % of the step rate"
+    assert finding.subject is not None
+    assert finding.subject.startswith("rank 3 on cuda:3 nvml:3 GPU-00000004-")
+    assert "it follows the device" in evidence(finding)
+    assert finding.next_step is not None
+    assert "that device" in finding.next_step
+
+
+def test_slowness_that_follows_the_rank_fails_it_and_points_at_its_process() -> None:
+    finding = straggler(attempt([100.0, 100, 100, 120]), second_look([100.0, 100, 100, 120]))
+    assert finding.state is State.FAIL
+    assert "it follows the rank" in evidence(finding)
+    assert finding.next_step is not None
+    assert "this rank's process" in finding.next_step
+
+
+def test_of_two_ranks_the_slow_device_is_followed_to_the_other_rank() -> None:
+    finding = straggler(attempt([100.0, 120], noise=0.0), second_look([120.0, 100]))
+    assert finding.state is State.FAIL
+    assert "rank 1 is 20 % slower than rank 0" in finding.message
+    assert "it follows the device" in evidence(finding)
+    assert "which of them is the abnormal one needs a baseline" in evidence(finding)
+
+
+def test_slowness_seen_once_more_without_rotation_is_seen_again() -> None:
+    """On the CPU ranks are not moved."""
+    again = second_look([20.0, 40], rotated=False)
+    finding = straggler(attempt([20.0, 40]), again, on_cpu=True)
+    assert finding.state is State.FAIL
+    assert "seen again in a second run" in evidence(finding)
+
+
+def test_slowness_that_is_gone_is_not_confirmed() -> None:
+    run = make_run([attempt([100.0, 100, 100, 120]), second_look([100.0] * 4)])
+    finding = one(run, "straggler")
+    assert finding.state is State.UNKNOWN
+    assert finding.message.startswith("not confirmed: rank 3 was 20 % slower")
+    assert "was gone in the second run" in finding.message
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_slowness_that_turns_up_elsewhere_is_not_confirmed() -> None:
+    """Rank 3 first, rank 0 on device 1 then: neither the rank nor the device."""
+    finding = straggler(attempt([100.0, 100, 100, 120]), second_look([120.0, 100, 100, 100]))
+    assert finding.state is State.UNKNOWN
+
+
+def test_a_second_look_that_never_came_confirms_nothing() -> None:
+    finding = straggler(attempt([100.0, 120]))
+    assert finding.state is State.UNKNOWN
+    assert "could not be looked at again" in finding.message
+
+
+def test_a_second_look_that_was_cut_short_does_not_say_that_slowness_is_gone() -> None:
+    finding = straggler(attempt([100.0, 120]), make_attempt(steady([120.0, 100], blocks=5), attempt=1, devices=[1, 0]))
+    assert finding.state is State.UNKNOWN
+    assert "gone" not in finding.message
+    assert "the second run was too short to tell" in finding.message
+
+
+def test_a_weaker_second_look_does_not_say_that_slowness_is_gone() -> None:
+    """12 % at first, 9 % then: above the warning margin, below the failing one."""
+    finding = straggler(attempt([100.0, 112]), second_look([109.0, 100]))
+    assert finding.state is State.UNKNOWN
+    assert "gone" not in finding.message
+    assert "the second run did not show clearly" in finding.message
+
+
+def failing(run: Run) -> dict[int, str]:
+    """Rank -> evidence of each straggler that fails."""
+    return {
+        int(finding.message.split()[1]): evidence(finding)
+        for finding in all_of(run, "straggler")
+        if finding.state is State.FAIL
+    }
+
+
+def test_each_slow_device_is_confirmed_by_itself() -> None:
+    """Devices 1 and 3 at first; after the rotation only device 3, where rank 2 is now."""
+    run = make_run([attempt([100.0, 120, 100, 130, 100, 100]), second_look([100.0, 100, 130, 100, 100, 100])])
+    assert list(failing(run)) == [3]
+    (other,) = [finding for finding in all_of(run, "straggler") if finding.state is State.UNKNOWN]
+    assert "rank 1" in other.message
+
+
+def test_a_slow_half_of_the_devices_is_followed_to_the_devices() -> None:
+    """Devices 4 to 7 are slow, so that after the rotation ranks 3 to 6 are: most of them were slow before as well."""
+    run = make_run([attempt([100.0] * 4 + [120.0] * 4), second_look([100.0] * 3 + [120.0] * 4 + [100.0])])
+    assert sorted(failing(run)) == [4, 5, 6, 7]
+    assert all("follows the device" in text for text in failing(run).values())
+
+
+def test_ranks_that_share_slow_cores_are_not_taken_for_slow_devices() -> None:
+    """Ranks 4 to 7 are slow on whatever device: after the rotation most of the devices that seemed slow still do."""
+    slow = [100.0] * 4 + [120.0] * 4
+    run = make_run([attempt(slow), second_look(slow)])
+    assert sorted(failing(run)) == [4, 5, 6, 7]
+    assert all("follows the rank" in text for text in failing(run).values())
+
+
+def test_beside_a_failing_rank_a_slow_one_is_a_warning() -> None:
+    run = make_run([attempt([100.0, 100, 107, 100, 100, 120]), second_look([100.0, 100, 100, 100, 120, 100])])
+    assert [finding.state for finding in all_of(run, "straggler")] == [State.FAIL, State.WARN]
+
+
+@pytest.mark.parametrize(("slow", "needed"), [(100.0, False), (108.0, False), (120.0, True)])
+def test_only_what_would_fail_the_node_is_looked_at_again(slow: float, needed: bool) -> None:
+    first = compute_facts(make_run([attempt([100.0, slow])]), 0.05, 0.10).first
+    assert first is not None
+    assert needs_confirmation(first) is needed
+
+
+def test_transient_loss_that_would_fail_the_node_is_looked_at_again() -> None:
+    compute = steady([100.0, 100.0])
+    compute[1, :, ::5] *= 2
+    first = compute_facts(make_run([make_attempt(compute)]), 0.05, 0.10).first
+    assert first is not None
+    assert needs_confirmation(first)
+
+
+# Warnings
+
+
+def test_eight_percent_warn_at_once() -> None:
+    run = make_run([attempt([100.0, 100, 100, 108])])
+    finding = one(run, "straggler")
+    assert finding.state is State.WARN
+    assert "rank 3 is 8 % slower than its peers" in finding.message
+    assert "over 5 % in 24 of 24 blocks (20 needed)" in evidence(finding)
+    assert look(run).verdict is Verdict.WARN
+
+
+def blocks(medians: Sequence[float]) -> Run:
+    """Two ranks: rank 1 has these block medians, rank 0 has 100 ms in each."""
+    times = np.array([[100.0] * len(medians), list(medians)])
+    return make_run([make_attempt(np.repeat(times[:, :, None], 20, axis=2))])
+
+
+def test_ten_percent_that_are_not_excluded_are_said() -> None:
+    assert "10 % not excluded" in evidence(one(blocks([107.0] * 14 + [112.0] * 10), "straggler"))
+
+
+def test_one_block_above_ten_percent_does_not_make_ten_percent_possible() -> None:
+    """23 of 24 blocks lie within it, and 19 are enough to exclude it."""
+    assert "not excluded" not in evidence(one(blocks([107.0] * 23 + [112.0]), "straggler"))
+
+
+def test_a_rank_that_grows_slower_is_said_to_be_developing() -> None:
+    finding = one(blocks([105.5 + 0.15 * block for block in range(24)]), "straggler")
+    assert "developing: changed by 2.7 % from the first to the last quarter" in evidence(finding)
+
+
+def test_a_steady_straggler_is_not_developing() -> None:
+    assert "developing" not in evidence(straggler(attempt([100.0, 108])))
+
+
+# No verdict
+
+
+def test_a_machine_too_noisy_to_tell_has_no_verdict() -> None:
+    """Half of the blocks 12 % over, half 4 %: neither slow nor fast for sure."""
+    run = blocks([112.0, 104.0] * 12)
+    finding = one(run, "straggler")
+    assert finding.state is State.UNKNOWN
+    assert "too noisy to tell a 10 % straggler from chance" in finding.message
+    assert "rank 1 was over 10 % in 12 and within it in 12 of 24 blocks, 19 are needed" in evidence(finding)
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_how_busy_the_host_was_stands_beside_a_noisy_run() -> None:
+    assert "host CPU 1 % busy before the run" in evidence(one(blocks([112.0, 104.0] * 12), "straggler"))
+
+
+def test_too_few_blocks_have_no_verdict() -> None:
+    finding = straggler(make_attempt(steady([100.0, 200.0], blocks=7)))
+    assert finding.state is State.UNKNOWN
+    assert "only 7 blocks were finished" in finding.message
+
+
+def test_an_asked_phase_without_a_block_has_no_verdict() -> None:
+    run = make_run()
+    finding = one(run, "straggler")
+    assert (finding.state, finding.required) == (State.UNKNOWN, True)
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_phase_that_was_not_asked_for_is_skipped() -> None:
+    run = make_run()
+    run = run.model_copy(update={"plan": run.plan.model_copy(update={"workloads": ["solo"]})})
+    assert one(run, "straggler").state is State.SKIP
+
+
+def test_one_device_has_no_peer_to_be_slower_than() -> None:
+    assert one(make_run([attempt([100.0])]), "straggler").state is State.SKIP
+
+
+# Majority
+
+
+def test_a_slow_majority_seen_twice_fails_without_naming_anybody() -> None:
+    slow = [100.0] * 3 + [120.0] * 5
+    run = make_run([attempt(slow), second_look([100.0] * 2 + [120.0] * 5 + [100.0])])
+    finding = one(run, "straggler")
+    assert (finding.state, finding.subject) == (State.FAIL, None)
+    assert finding.message == "majority slow: 5 of 8 ranks are far behind the fastest"
+    assert "no error rate is guaranteed" in evidence(finding)
+
+
+@pytest.mark.parametrize("second", [(), (second_look([100.0] * 8),)])
+def test_a_slow_majority_seen_once_is_not_confirmed(second: tuple[DdpAttempt, ...]) -> None:
+    finding = straggler(attempt([100.0] * 3 + [120.0] * 5), *second)
+    assert finding.state is State.UNKNOWN
+    assert "not confirmed" in finding.message
+
+
+# Who is not named
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_one_fast_device_makes_no_stragglers(ranks: int) -> None:
+    assert look(make_run([attempt([80.0] + [100.0] * (ranks - 1))])).verdict is Verdict.PASS
+
+
+def test_a_rank_with_more_data_is_no_slow_device() -> None:
+    """1.5 times the data in 1.5 times the time."""
+    run = make_run([attempt([100.0, 100, 100, 150], units=[1.0, 1.0, 1.0, 1.5])])
+    assert one(run, "straggler").state is State.PASS
+    assert look(run).verdict is Verdict.WARN
+    assert one(run, "data_imbalance").state is State.WARN
+
+
+def test_a_cpu_rank_twice_as_slow_fails_when_seen_twice_and_40_percent_only_warn() -> None:
+    twice, again = attempt([20.0, 40]), second_look([20.0, 40], rotated=False)
+    assert look(make_run([twice, again], on_cpu=True)).verdict is Verdict.FAIL
+    assert look(make_run([attempt([20.0, 28])], on_cpu=True)).verdict is Verdict.WARN
+    assert look(make_run([attempt([20.0, 24])], on_cpu=True)).verdict is Verdict.PASS
+
+
+def test_an_injected_fault_is_found_and_needs_no_repair() -> None:
+    run = make_run([attempt([100.0, 120]), second_look([100.0, 120])], injected=["compute:rank=1,percent=20"])
+    finding = one(run, "straggler")
+    assert finding.state is State.FAIL
+    assert finding.next_step == "none: this fault was injected on purpose"
+
+
+def test_the_cost_is_that_of_the_persistent_factor() -> None:
+    """Everything but 110 ms of compute hidden: 100 / 125 of the rate is left."""
+    finding = straggler(
+        attempt([100.0, 125], noise=0.0, overlapped_ms=120.0), second_look([125.0, 100], noise=0.0, overlapped_ms=120.0)
+    )
+    assert "25 % slower" in finding.message
+    assert "costs 20 % of the step rate" in finding.message
+
+
+def test_device_time_stands_in_the_evidence() -> None:
+    solo = [make_solo(0, 90.0), make_solo(1, 108.0)]
+    run = make_run([attempt([100.0, 120]), second_look([120.0, 100])], solo=solo)
+    assert "device time" in evidence(one(run, "straggler"))
+
+
+def test_a_healthy_node_has_nothing_slower_than_its_margin() -> None:
+    finding = one(healthy(), "straggler")
+    assert finding.state is State.PASS
+    assert "slower than its peers by 10 %" in finding.message
