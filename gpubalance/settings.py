@@ -7,6 +7,7 @@ are judged in `gpubalance.launch.plan`, before anything starts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,9 +28,12 @@ class Margin:
     fail: float
 
     def __post_init__(self) -> None:
-        """Raise UsageError unless 0 < warn < fail."""
-        if not 0 < self.warn < self.fail:
-            raise UsageError(f"margin {self.warn:.0%}:{self.fail:.0%}: the first must be above 0 and below the second")
+        """Raise UsageError unless 0 < warn < fail, and both are finite."""
+        if not 0 < self.warn < self.fail < math.inf:
+            given = f"{100 * self.warn:g} %:{100 * self.fail:g} %"
+            raise UsageError(
+                f"margin {given}: the first must be above 0 and below the second", "for example: --margin 5:10"
+            )
 
 
 GPU_MARGIN = Margin(0.05, 0.10)
@@ -83,7 +87,7 @@ class BenchSettings:
         _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
         for workload in self.workloads or ():
             _one_of("workload", workload, WORKLOADS)
-        if self.sample_interval_s < MIN_SAMPLE_INTERVAL_S:
+        if not self.sample_interval_s >= MIN_SAMPLE_INTERVAL_S:  # NaN is not either
             raise UsageError(
                 f"sample interval {self.sample_interval_s:g} s is below {MIN_SAMPLE_INTERVAL_S:g} s",
                 "faster queries disturb some cards and the driver refreshes utilization only every 0.1 to 1 s",
@@ -117,7 +121,7 @@ class Fault:
     def spelled(self) -> str:
         """The text that `parse_fault` would read back."""
         values = [
-            f"{name}={value:g}"
+            f"{name}={str(value).removesuffix('.0')}"
             for name in ("rank", "percent", "ms", "factor", "every")
             if (value := getattr(self, name)) is not None
         ]
@@ -143,7 +147,7 @@ def parse_fault(text: str) -> Fault:
     for pair in pairs:
         if len(pair) != 2 or pair[0] in values:
             raise UsageError(f"fault {text!r}: {'='.join(pair)!r} is not one name=value", _fault_example(kind))
-        values[pair[0]] = _number(text, pair[1])
+        values[pair[0]] = _number(text, kind, pair[1])
     needed = {"rank", *FAULTS[kind]}
     if set(values) != needed:
         raise UsageError(f"fault {text!r} needs exactly: {', '.join(sorted(needed))}", _fault_example(kind))
@@ -168,13 +172,13 @@ def _checked_fault(text: str, kind: str, values: dict[str, float]) -> Fault:
     )
 
 
-def _number(text: str, value: str) -> float:
+def _number(text: str, kind: str, value: str) -> float:
     try:
         number = float(value)
     except ValueError:
-        raise UsageError(f"fault {text!r}: {value!r} is not a number") from None
+        raise UsageError(f"fault {text!r}: {value!r} is not a number", _fault_example(kind)) from None
     if not abs(number) <= 1e9:  # NaN is not either
-        raise UsageError(f"fault {text!r}: {value!r} is out of range")
+        raise UsageError(f"fault {text!r}: {value!r} is out of range", _fault_example(kind))
     return number
 
 

@@ -25,8 +25,7 @@ class Scaling:
 
 def scaling_of(run: Run, overlapped_ms: float | None) -> Scaling:
     """Throughputs of one run; what did not run is None."""
-    units = [rank.units_per_step for rank in run.ddp[0].ranks] if run.ddp else []
-    samples = run.plan.per_rank_batch * sum(units)
+    samples = sum(rank.samples_per_step for rank in run.ddp[0].ranks) if run.ddp else 0
     ddp = 1000 * samples / overlapped_ms if overlapped_ms else None
     alone = [solo.samples_per_s for solo in run.solo]
     mean_alone = sum(alone) / len(alone) if alone else None

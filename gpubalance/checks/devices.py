@@ -9,6 +9,7 @@ from gpubalance.checks.evidence import abnormal_reasons
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.run import Run
+from gpubalance.record.timings import DdpAttempt, RankMemory
 
 XID_FAIL = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
 XID_INFO = frozenset({13, 31, 43, 45})
@@ -36,27 +37,33 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
                 next_step="do not train here: a link or a GPU corrupts data in silence",
             )
         )
-    lost = [rank.rank for attempt in run.ddp for rank in attempt.ranks if attempt.complete and rank.loss is None]
-    if lost and len(lost) < sum(len(attempt.ranks) for attempt in run.ddp if attempt.complete):
-        findings.append(
-            Finding(
-                "loss",
-                State.FAIL,
-                f"the loss of rank {lost[0]} is not a number while its peers' is",
-                required=True,
-            )
+    return findings + [finding for attempt in run.ddp if attempt.complete for finding in _losses(run, attempt)]
+
+
+def _losses(run: Run, attempt: DdpAttempt) -> list[Finding]:
+    lost = [rank for rank in attempt.ranks if rank.loss is None]
+    if len(lost) == len(attempt.ranks):
+        return []
+    return [
+        Finding(
+            "loss",
+            State.FAIL,
+            f"the loss of rank {rank.rank} is not a number while its peers' is",
+            subject=rank_label(run, rank.rank, rank.device),
+            next_step="do not train here: run a memory and ECC test on that GPU",
+            required=True,
         )
-    return findings
+        for rank in lost
+    ]
 
 
 def _same_bits(run: Run) -> list[Finding]:
     if run.plan.backend == "gloo" or len(run.solo) < 2:
         return []
-    units = {rank.rank: rank.units_per_step for attempt in run.ddp for rank in attempt.ranks}
-    groups: dict[tuple[str, float], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[str, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for solo in run.solo:
         model = run.plan.devices[solo.device].name
-        groups[model, units.get(solo.rank, 1.0)][solo.output_digest].append(solo.rank)
+        groups[model, solo.samples_per_step][solo.output_digest].append(solo.rank)
     findings = []
     for (model, _), digests in groups.items():
         ranks = sorted(rank for group in digests.values() for rank in group)
@@ -72,15 +79,18 @@ def _same_bits(run: Run) -> list[Finding]:
 
 
 def _different(run: Run, model: str, digests: dict[str, list[int]]) -> Finding:
-    odd = min(digests.values(), key=len)
-    named = len(odd) < sum(len(ranks) for ranks in digests.values()) / 2
-    who = f"rank {odd[0]} computes" if named else "ranks compute"
-    device = {solo.rank: solo.device for solo in run.solo}[odd[0]]
+    """Named is who differs from more than half of the devices; without such a majority nobody is."""
+    usual = max(digests.values(), key=len)
+    odd = sorted(rank for ranks in digests.values() if ranks is not usual for rank in ranks)
+    named = len(usual) > len(odd)
+    numbers = ", ".join(str(rank) for rank in odd)
+    who = (f"rank {numbers} computes" if len(odd) == 1 else f"ranks {numbers} compute") if named else "ranks compute"
+    device = {solo.rank: solo.device for solo in run.solo}
     return Finding(
         "same_bits",
         State.FAIL,
         f"{who} different bits from the same seeded work on the same model ({model}): silent corruption",
-        subject=rank_label(run, odd[0], device) if named else None,
+        subject="; ".join(rank_label(run, rank, device[rank]) for rank in odd) if named else None,
         next_step="do not train here: run a memory and ECC test on that GPU, then replace it",
         required=True,
     )
@@ -116,11 +126,24 @@ def _skew(run: Run, facts: Facts) -> Finding:
         "memory_skew",
         state,
         f"memory is uneven: the fullest device holds {percent(fullest)}, its peers {percent(skew)} less of that",
+        subject=_fullest(run, facts),
         observed=f"skew {percent(skew)}",
         expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
         evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
         next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
     )
+
+
+def _fullest(run: Run, facts: Facts) -> str:
+    """The rank whose own process takes the largest share of its device."""
+    own = {device.device: device.own for device in facts.memory.devices}
+
+    def share(memory: RankMemory) -> float:
+        held = own[memory.device]
+        return (memory.peak_reserved_bytes if held is None else held) / memory.capacity_bytes
+
+    fullest = max((memory for memory in run.memory if memory.capacity_bytes > 0), key=share)
+    return rank_label(run, fullest.rank, fullest.device)
 
 
 def check_hardware(run: Run, facts: Facts) -> list[Finding]:
@@ -129,14 +152,18 @@ def check_hardware(run: Run, facts: Facts) -> list[Finding]:
 
 
 def _xids(run: Run) -> list[Finding]:
+    devices = run.plan.devices
+    labels: dict[int | None, str] = {d.nvml_index: device_label(d) for d in devices if d.nvml_index is not None}
     findings = []
     for event in run.samples.xids:
+        where = "a GPU" if event.nvml_index is None else f"the GPU with NVML index {event.nvml_index}"
         state = State.FAIL if event.xid in XID_FAIL else State.INFO if event.xid in XID_INFO else State.WARN
         findings.append(
             Finding(
                 "xid",
                 state,
-                f"the driver reported Xid {event.xid} on the GPU with NVML index {event.nvml_index}",
+                f"the driver reported Xid {event.xid} on {where}",
+                subject=labels.get(event.nvml_index),
                 evidence=(f"at {event.t_s:.1f} s of the run",),
                 next_step="https://docs.nvidia.com/deploy/xid-errors explains it; drain the node if it is hardware",
             )
@@ -155,7 +182,7 @@ def _counters(run: Run) -> list[Finding]:
     for index, device in enumerate(run.plan.devices):
         for key, state, name, step in rules:
             grown = _growth(run, index, key)
-            if grown:
+            if grown > 0:
                 text = f"{grown} new {name} on {device_label(device)} during the run"
                 findings.append(Finding(key, state, text, next_step=step))
     return findings

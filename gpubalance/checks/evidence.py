@@ -23,14 +23,12 @@ REASON_NAMES = {
 def time_class(run: Run, facts: Facts, speed: RankSpeed) -> str:
     """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows."""
     units = facts.first.units if facts.first else ()
-    alone = {solo.rank: solo.graph_step_ms for solo in run.solo}
-    own = alone.get(speed.rank)
-    others = [ms for rank, ms in alone.items() if rank != speed.rank and ms is not None]
+    alone = {s.rank: s.graph_step_ms / units[s.rank] for s in run.solo if s.rank < len(units) and s.graph_step_ms}
+    others = sorted(ms for rank, ms in alone.items() if rank != speed.rank)
     excess = speed.ratio - 1
-    if own is None or not others or not units or excess <= 0:
+    if speed.rank not in alone or not others or excess <= 0:
         return "class of time not measured: no graph replay"
-    peer = sorted(others)[(len(others) - 1) // 2]
-    device_excess = own / units[speed.rank] / peer - 1
+    device_excess = alone[speed.rank] / others[(len(others) - 1) // 2] - 1
     covered = max(0.0, min(1.0, device_excess / excess))
     if covered >= EXPLAINS:
         return f"device time: alone and without the host it is {percent(device_excess)} slower as well"

@@ -37,4 +37,4 @@ class Finding:
 
 def percent(share: float) -> str:
     """A share as percent with the digits that matter: 0.143 is 14.3 %, 0.2 is 20 %."""
-    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+    return f"{round(100 * share, 1) + 0.0:.1f}".removesuffix(".0") + " %"  # + 0.0 takes the sign off a zero

@@ -59,9 +59,10 @@ def check_probes(run: Run, facts: Facts) -> list[Finding]:
     found = [finding for measure in MEASURES for finding in _measure(run, facts, measure)]
     if found:
         return found
-    known = [m.name for m in MEASURES if _limit(run, facts, m, run.probes[0].device) is not None]
-    if not known and len(run.probes) < 2:
-        return [Finding("device_speed", State.UNKNOWN, "no limit can be derived for this device, and it has no peers")]
+    blind = [group[0].device for group in _groups(run) if len(group) == 1 and not _limits(run, facts, group[0].device)]
+    if blind:
+        return [_no_yardstick(run, device) for device in blind]
+    known = _limits(run, facts, run.probes[0].device)
     held = f"limits of {', '.join(known)}" if known else "peers"
     return [
         Finding(
@@ -76,6 +77,20 @@ def check_probes(run: Run, facts: Facts) -> list[Finding]:
 def _limit(run: Run, facts: Facts, measure: Measure, device: int) -> float | None:
     clocks = facts.gemm_clock_mhz
     return measure.limit(run.plan.devices[device], clocks[device] if device < len(clocks) else None)
+
+
+def _limits(run: Run, facts: Facts, device: int) -> list[str]:
+    """Names of the measures whose limit is known."""
+    return [measure.name for measure in MEASURES if _limit(run, facts, measure, device) is not None]
+
+
+def _no_yardstick(run: Run, device: int) -> Finding:
+    return Finding(
+        "device_speed",
+        State.UNKNOWN,
+        f"no limit can be derived for {device_label(run.plan.devices[device])}, and it has no peers",
+        next_step="compare the numbers in the record with those of a device of this model that is known to be good",
+    )
 
 
 def _measure(run: Run, facts: Facts, measure: Measure) -> Iterator[Finding]:
@@ -97,10 +112,12 @@ def _groups(run: Run) -> list[list[DeviceProbe]]:
 
 
 def _against_peers(run: Run, measure: Measure, probe: DeviceProbe, others: list[float]) -> Iterator[Finding]:
-    """Against the median of the others. With two devices the spread is said, and no culprit is named."""
+    """Against the median of the others; of two others against the slower, so that one fast device makes no slow ones.
+    With two devices the spread is said, and no culprit is named.
+    """
     if not others:
         return
-    value, peer = measure.value(probe), statistics.median(others)
+    value, peer = measure.value(probe), min(others) if len(others) == 2 else statistics.median(others)
     behind = 1 - value / peer
     if behind <= measure.peer_warn:
         return

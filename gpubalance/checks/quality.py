@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import rank_label
+from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.run import Run, RunError
 
 BUSY_HOST = 0.30
@@ -15,13 +15,12 @@ LATE_MS = 500.0
 
 def check_complete(run: Run, facts: Facts) -> list[Finding]:
     """Errors: the first cause leads, the others are its consequences."""
+    causes = [_cause(run, error) for error in run.errors if _leads(error)]
     if run.interrupted_by is not None:
         text = f"interrupted by signal {run.interrupted_by}: what was measured until then is kept"
-        return [Finding("complete", State.UNKNOWN, text, next_step="run it again to its end", required=True)]
-    causes = [error for error in run.errors if _leads(error)]
-    if not causes:
-        return [Finding("complete", State.PASS, "every phase was finished", required=True)]
-    return [_cause(run, error) for error in causes]
+        step = "run it again to its end"
+        return [Finding("complete", State.UNKNOWN, text, next_step=step, required=True), *causes]
+    return causes or [Finding("complete", State.PASS, "every phase was finished", required=True)]
 
 
 def _leads(error: RunError) -> bool:
@@ -106,6 +105,7 @@ def check_foreign(run: Run, facts: Facts) -> list[Finding]:
             "foreign_process",
             State.WARN,
             f"pid {process.pid} was on device {process.device} during the run; numbers are about both",
+            subject=device_label(run.plan.devices[process.device]),
             next_step="stop it and measure again",
         )
         for process in foreign

@@ -23,13 +23,27 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
     first = facts.first
     if first is None:
         step = "what ended the run before that stands beside this; see to it and run again"
-        return [
-            Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", next_step=step, required=True)
-        ]
+        return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", next_step=step, required=True)]
     if first.stragglers.state == "ok":
         text = f"nothing is slower than its peers by {percent(facts.margin_fail)}"
-        return [Finding(ID, State.PASS, text, required=True)]
-    return _not_ok(run, facts, first)
+        return [Finding(ID, State.PASS, text, required=True), *_developing(run, first)]
+    return [*_not_ok(run, facts, first), *_developing(run, first)]
+
+
+def _developing(run: Run, first: AttemptFacts) -> list[Finding]:
+    """Ranks that are not slow, or not for sure, but grow slower all the time."""
+    return [
+        Finding(
+            "developing",
+            State.INFO,
+            f"rank {speed.rank} grows slower: by {percent(speed.trend)} against its peers from the first to the last "
+            "quarter of the run",
+            subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
+            next_step="give it more time, for example --budget 5m, and see where it ends",
+        )
+        for speed in first.stragglers.ranks
+        if speed.trend is not None and speed.trend > 0 and speed.state in ("ok", "unclear")
+    ]
 
 
 def _not_ok(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:

@@ -148,6 +148,7 @@ def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
             RankSteps(
                 rank=rank,
                 device=job.slots[rank].device,
+                samples_per_step=steady[rank][0]["samples"],
                 units_per_step=steady[rank][0]["units"],
                 fenced=[
                     FencedBlock(

@@ -32,7 +32,7 @@ def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, 
     kind, world = choose_kind(node, settings), share.world
     devices = _gpus(node, settings, world) if kind == "cuda" else _cpu_slots(node, settings, world)
     notes = [share.note] if share.note else []
-    notes += _fewer_gpus(node, settings, devices) if kind == "cuda" else []
+    notes += _fewer_gpus(node, settings, devices, world) if kind == "cuda" else []
     ranks = len(devices)
     model, default_batch = choose_model(settings.model, devices)
     workloads, skipped = _workloads(settings, kind, ranks)
@@ -93,7 +93,7 @@ def _gpus(node: Node, settings: BenchSettings, world: int | None) -> list[Device
         raise CannotMeasureError(f"{settings.expect_gpus} GPUs expected, {len(node.devices)} found")
     if not visible:
         dropped = node.visibility.dropped[0] if node.visibility and node.visibility.dropped else None
-        why = f": {dropped.entry!r} is {dropped.reason}" if dropped else ""
+        why = f" ({dropped.entry!r}: {dropped.reason})" if dropped else ""
         raise CannotMeasureError(
             f"CUDA_VISIBLE_DEVICES hides all {len(node.devices)} GPUs{why}", "unset it, or give --device cpu"
         )
@@ -112,11 +112,16 @@ def _gpus(node: Node, settings: BenchSettings, world: int | None) -> list[Device
     return chosen
 
 
-def _fewer_gpus(node: Node, settings: BenchSettings, chosen: Sequence[Device]) -> list[str]:
+def _fewer_gpus(node: Node, settings: BenchSettings, chosen: Sequence[Device], world: int | None) -> list[str]:
     notes = []
-    hidden = len(node.devices) - len(chosen)
-    if hidden:
-        by = "--devices" if settings.devices else "--nproc" if settings.nproc else "CUDA_VISIBLE_DEVICES"
+    if len(chosen) < len(node.devices):
+        visible = sum(device.cuda_ordinal is not None for device in node.devices)
+        if settings.devices:
+            by = "--devices"
+        elif len(chosen) == visible:
+            by = "CUDA_VISIBLE_DEVICES"
+        else:
+            by = "--nproc" if world is None else "the launcher"
         notes.append(f"{len(chosen)} of {len(node.devices)} GPUs take part (restricted by {by})")
     dropped = node.visibility.dropped if node.visibility else []
     notes += [f"CUDA_VISIBLE_DEVICES: {entry.entry!r} dropped: {entry.reason}" for entry in dropped]
@@ -124,7 +129,8 @@ def _fewer_gpus(node: Node, settings: BenchSettings, chosen: Sequence[Device]) -
 
 
 def _label(device: Device) -> str:
-    return f"GPU cuda:{device.cuda_ordinal} (nvml:{device.nvml_index}, {device.uuid or device.pci_bus_id})"
+    name = device.uuid or device.pci_bus_id
+    return f"GPU cuda:{device.cuda_ordinal} (nvml:{device.nvml_index}{f', {name}' if name else ''})"
 
 
 def _check_usable(device: Device) -> None:

@@ -30,8 +30,10 @@ class RankSteps(Record):
     rank: int
     device: int
     """Index into the devices of the plan."""
+    samples_per_step: int
     units_per_step: float
-    """Work units a step, as a share of the planned per-rank batch: 1.5 means half as much again."""
+    """Work of one step, 1 being the planned batch: how much longer this rank's own device takes for its samples than for
+    the planned ones. Not the ratio of samples, because the optimizer costs the same for any batch."""
     fenced: list[FencedBlock]
     overlapped_step_ms: list[float]
     """Mean step of each overlapped block, communication overlapped as in real training."""
@@ -68,9 +70,14 @@ class SoloResult(Record):
     graph_step_ms: float | None = None
     """Device time of the step from replays of a CUDA graph, without any host in it."""
     graph_missing: str | None = None
+    samples_per_step: int
     output_digest: str
     """Digest of outputs and gradients after a few seeded steps; equal on devices of one model."""
-    samples_per_s: float
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput of the device alone, with the host."""
+        return 1000 * self.samples_per_step / self.eager_step_ms
 
 
 class DeviceProbe(Record):

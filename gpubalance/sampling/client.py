@@ -26,6 +26,8 @@ CALL_LIMIT_S = 5.0
 
 STOP_LIMIT_S = 3.0
 REAP_LIMIT_S = 0.5
+LAST_WORDS = 1500
+"""Characters of a dead sensor's output that are kept."""
 _POLL_S = 0.02
 
 
@@ -78,6 +80,11 @@ class SensorProcess:
             return
         raise CannotMeasureError(f"the sensor process ended with {code}: {self._last_line()}")
 
+    def _last_lines(self) -> str:
+        """A crash inside the driver's library leaves the stack, innermost call first."""
+        text = self._output.read_text(errors="replace").strip()
+        return text[:LAST_WORDS] or "it said nothing"
+
     def _last_line(self) -> str:
         text = self._output.read_text(errors="replace").strip().splitlines()
         return text[-1] if text else "it said nothing"
@@ -129,7 +136,7 @@ class SensorProcess:
             self.abandon()
         self._read()
         if self.hung_in is None and not any(event["event"] == "bye" for event in self.events):
-            self.died_with = f"exit code {self.process.poll()}: {self._last_line()}"
+            self.died_with = f"exit code {self.process.poll()}: {self._last_lines()}"
         return self.events
 
     def abandon(self) -> None:

@@ -99,6 +99,7 @@ def make_attempt(
         RankSteps(
             rank=rank,
             device=devices[rank] if devices else rank,
+            samples_per_step=round(4096 * units[rank]) if units else 4096,
             units_per_step=units[rank] if units else 1.0,
             fenced=[
                 FencedBlock(
@@ -174,7 +175,7 @@ def make_solo(
         graph_step_ms=graph_step_ms,
         graph_missing=None if graph_step_ms is not None else "no graph",
         output_digest=digest,
-        samples_per_s=4096 / eager_step_ms * 1000,
+        samples_per_step=4096,
     )
 
 

@@ -66,7 +66,7 @@ class ScriptedRank:
     def do_blocks(self, count: int, compute_ms: float) -> None:
         """Write fenced blocks with this compute time in every step."""
         self._log.write("warm_up", blocks=4, steps=40, settled=True, last_medians_ms=[compute_ms] * 4)
-        self._log.write("steady", steps_per_block=STEPS_PER_BLOCK + 2, step_ms=compute_ms, units=1.0)
+        self._log.write("steady", steps_per_block=STEPS_PER_BLOCK + 2, step_ms=compute_ms, samples=8, units=1.0)
         for _ in range(count):
             self.do_fences(2)
             self._log.write(

@@ -14,8 +14,10 @@ from gpubalance.workloads.models import build_batch, build_model
 from gpubalance.workloads.timed_loop import collector_off, mean_step, window
 from gpubalance.workloads.training_step import LEARNING_RATE
 
-SECONDS = 2.0
-"""Measured time of each variant, long enough for the driver's utilization counter to settle (it covers up to 1 s)."""
+PARALLEL_SECONDS = 1.5
+"""Long enough for the driver's utilization counter to settle (it covers up to 1 s)."""
+
+ALONE_SECONDS = 0.6
 
 
 def shards(batch: int, devices: int) -> list[int]:
@@ -39,9 +41,9 @@ def run(context: Context) -> None:
     batch = build_batch(job.model, job.global_batch, context.device, job.seed)
     parallel = nn.DataParallel(model, device_ids=ordinals)
     with window(context.log, "data_parallel steady"):
-        step_ms = _timed(context, parallel, batch, optimizer)
+        step_ms = _timed(context, parallel, batch, optimizer, PARALLEL_SECONDS)
     peaks = [torch.cuda.max_memory_allocated(ordinal) for ordinal in ordinals]
-    one_ms = _timed(context, model, batch, optimizer)
+    one_ms = _timed(context, model, batch, optimizer, ALONE_SECONDS)
     context.log.write(
         "data_parallel",
         global_batch=job.global_batch,
@@ -52,7 +54,9 @@ def run(context: Context) -> None:
     )
 
 
-def _timed(context: Context, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
+def _timed(
+    context: Context, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer, seconds: float
+) -> float:
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
         model(batch).mean().backward()
@@ -60,4 +64,4 @@ def _timed(context: Context, model: nn.Module, batch: torch.Tensor, optimizer: t
 
     with collector_off():
         first_ms = mean_step(step, context.clock, 5)
-        return mean_step(step, context.clock, max(10, round(1000 * SECONDS / first_ms)))
+        return mean_step(step, context.clock, max(10, round(1000 * seconds / first_ms)))

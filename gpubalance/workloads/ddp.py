@@ -28,6 +28,7 @@ BLOCKS = 24
 
 OVERLAPPED_BLOCKS = 8
 WARM_UP_STEPS = 10
+CALIBRATION_STEPS = 15
 WARM_UP_SHARE = 0.2
 """The warm-up may take this share of the budget."""
 
@@ -66,14 +67,16 @@ def run(context: Context) -> None:
     ddp = DistributedDataParallel(step.model, process_group=context.data, gradient_as_bucket_view=True)
     fenced = Fenced(step, ddp, context.data)
     fences = FenceCounter(context.log)
-    _settle_faults(context, step)
+    units = _settle_faults(context, step)
     if context.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         faults.hold_memory(torch.cuda.mem_get_info()[1])
     with collector_off():
         step_ms = _warm_up(context, fenced, fences)
         steps = steps_per_block(step_ms, context.job.budget_s, BLOCKS)
-        context.log.write("steady", steps_per_block=steps, step_ms=step_ms, units=step.units, **faults.described())
+        context.log.write(
+            "steady", steps_per_block=steps, step_ms=step_ms, samples=step.samples, units=units, **faults.described()
+        )
         with window(context.log, "ddp fenced"):
             for _ in range(BLOCKS):
                 _log_block(context, fenced, fences, steps)
@@ -84,15 +87,26 @@ def run(context: Context) -> None:
     _log_end(context, step)
 
 
-def _settle_faults(context: Context, step: TrainingStep) -> None:
-    """Time the healthy local step, which extra work is a share of."""
+def _settle_faults(context: Context, step: TrainingStep) -> float:
+    """Time the healthy local step, which extra work is a share of. Returns this rank's work units.
 
-    def healthy() -> None:
+    A rank with more samples than planned is not slower for it: its units say how much longer its own device takes for
+    them, so that compute per unit is what any device can be judged by.
+    """
+
+    def healthy(batch: torch.Tensor) -> None:
         step.gradients.zero_()
-        step.model(step.batch).backward()
+        step.model(batch).backward()
         step.update()
 
-    step.faults.calibrate(mean_step(healthy, context.clock, 10))
+    mean_step(lambda: healthy(step.batch), context.clock, CALIBRATION_STEPS)
+    own_ms = mean_step(lambda: healthy(step.batch), context.clock, CALIBRATION_STEPS)
+    step.faults.calibrate(own_ms)
+    if step.samples == step.planned:
+        return 1.0
+    planned = step.batch[: step.planned]
+    mean_step(lambda: healthy(planned), context.clock, CALIBRATION_STEPS)
+    return own_ms / mean_step(lambda: healthy(planned), context.clock, CALIBRATION_STEPS)
 
 
 def _warm_up(context: Context, fenced: Fenced, fences: FenceCounter) -> float:

@@ -20,13 +20,15 @@ COPY_BYTES = 2**30
 
 HOST_COPY_BYTES = 2**28
 SECONDS = 0.3
+SETTLE_SECONDS = 0.7
+"""How long a device multiplies before its products are timed: its power limiter averages over about that time, and a
+device that rested before would seem faster than its peers."""
 
 
 def run(context: Context) -> None:
     """One line with all measures; values count what moved: a copy in device memory is read and written."""
     dtype = getattr(torch, context.job.model["dtype"])
-    with window(context.log, "probe gemm"):
-        gemm_tflops = _gemm(context, dtype)
+    gemm_tflops = _gemm(context, dtype)
     context.log.write(
         "probe",
         gemm_tflops=gemm_tflops,
@@ -38,7 +40,8 @@ def run(context: Context) -> None:
 
 
 def _seconds(context: Context, work: Callable[[], object]) -> float:
-    """Seconds of one repetition, from as many as fill the time."""
+    """Seconds of one repetition, from as many as fill the time; all devices start together."""
+    context.meet()
     first_ms = mean_step(work, context.clock, 3)
     return mean_step(work, context.clock, max(5, round(1000 * SECONDS / first_ms))) / 1000
 
@@ -46,7 +49,15 @@ def _seconds(context: Context, work: Callable[[], object]) -> float:
 def _gemm(context: Context, dtype: torch.dtype) -> float:
     a, b = (torch.randn(MATRIX_EDGE, MATRIX_EDGE, device=context.device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
-    return 2 * MATRIX_EDGE**3 / _seconds(context, lambda: torch.mm(a, b, out=out)) / 1e12
+
+    def multiply() -> torch.Tensor:
+        return torch.mm(a, b, out=out)
+
+    context.meet()
+    first_ms = mean_step(multiply, context.clock, 3)
+    mean_step(multiply, context.clock, round(1000 * SETTLE_SECONDS / first_ms))
+    with window(context.log, "probe gemm"):
+        return 2 * MATRIX_EDGE**3 / _seconds(context, multiply) / 1e12
 
 
 def _device_copy(context: Context) -> float:

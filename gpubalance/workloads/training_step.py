@@ -25,8 +25,8 @@ class TrainingStep:
 
     def __init__(self, context: Context, faults: Faults, batch_seed: int) -> None:
         job = context.job
-        self.samples = max(1, round(job.per_rank_batch * faults.data_factor))
-        self.units = self.samples / job.per_rank_batch
+        self.planned = job.per_rank_batch
+        self.samples = max(1, round(self.planned * faults.data_factor))
         self.faults = faults
         self.model: WithLoss = build_model(job.model, context.device, job.seed)
         self.batch = build_batch(job.model, self.samples, context.device, batch_seed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubalance.analysis.memory import DeviceMemory, memory_of, skew_of
@@ -14,6 +14,8 @@ from gpubalance.record.run import Run
 from gpubalance.record.samples import DeviceSamples, ProcessMemory, Samples
 from gpubalance.record.timings import RankInfo, RankMemory
 from gpubalance.testing.runs import make_attempt, make_run, steady
+
+repeatable = settings(deadline=None, derandomize=True)
 
 MIB, GIB = 2**20, 2**30
 H200 = 150754820096
@@ -96,6 +98,7 @@ def test_one_full_device_of_eight_is_held_against_the_second_emptiest() -> None:
     assert lost == pytest.approx((6 * 21 + 28) * GIB, abs=8)
 
 
+@repeatable
 @given(st.lists(st.integers(1 * GIB, 80 * GIB), min_size=2, max_size=12))
 def test_the_score_is_what_is_left_of_the_skew(peaks: list[int]) -> None:
     score, skew, lost = skew_of(peaks, [80 * GIB] * len(peaks))

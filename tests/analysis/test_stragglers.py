@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -22,6 +22,8 @@ from gpubalance.analysis.stragglers import (
     trend_of,
 )
 from gpubalance.testing.runs import steady
+
+repeatable = settings(deadline=None, derandomize=True)
 
 WARN, FAIL = 0.05, 0.10
 
@@ -56,6 +58,7 @@ def test_of_24_blocks_so_many_are_needed(ranks: int, needed: int) -> None:
     assert blocks_needed(ranks, 24) == needed
 
 
+@repeatable
 @given(st.integers(1, 300), st.integers(0, 60))
 def test_the_needed_blocks_are_the_fewest_with_one_percent_of_false_alarms(ranks: int, blocks: int) -> None:
     allowed = [k for k in range(blocks + 1) if ranks * tail(blocks, k) <= Fraction(1, 100)]
@@ -88,6 +91,7 @@ def test_each_of_three_ranks_is_held_against_the_slower_of_the_other_two() -> No
     assert peers_of(np.array([[1.0], [2.0], [3.0]])).tolist() == [[3.0], [3.0], [2.0]]
 
 
+@repeatable
 @given(hnp.arrays(float, st.tuples(st.integers(4, 40), st.integers(1, 4)), elements=st.integers(1, 9).map(float)))
 def test_each_of_more_ranks_is_held_against_the_median_of_the_others(medians: Array) -> None:
     """Whole numbers below ten: there are many ties."""
@@ -102,6 +106,7 @@ def test_the_median_of_the_others_is_right_for_many_ranks(ranks: int) -> None:
     assert np.allclose(peers_of(medians), np.array(expected), rtol=1e-14)
 
 
+@repeatable
 @given(hnp.arrays(float, (6, 3), elements=st.floats(10, 1000)), st.permutations(range(6)))
 def test_exchanging_ranks_exchanges_their_peers(medians: Array, order: list[int]) -> None:
     assert np.array_equal(peers_of(medians)[order], peers_of(medians[order]))
@@ -278,6 +283,14 @@ def test_the_smallest_detectable_slowdown_is_margin_plus_z_sigma() -> None:
     assert detectable_spread(ratios) == pytest.approx(2.234 * sigma, rel=1e-3)
 
 
+def test_two_blocks_have_a_spread_and_one_has_none() -> None:
+    """Two values 0.04 apart have the standard deviation 0.04 / sqrt 2; z is that of sqrt 0.95: 1.9545."""
+    assert detectable_spread(np.array([[0.98, 1.02], [1.0, 1.0]])) == pytest.approx(
+        1.9545 * 0.04 / math.sqrt(2), rel=1e-3
+    )
+    assert look(steady([100.0, 120.0], blocks=1)).detectable == WARN
+
+
 def test_the_detectable_slowdown_of_a_run_without_noise_is_the_margin() -> None:
     assert look(steady([100.0] * 4)).detectable == pytest.approx(WARN)
 
@@ -304,12 +317,19 @@ def is_trend(values: Sequence[float], alpha: float) -> bool:
     return math.erfc(z / math.sqrt(2)) <= alpha
 
 
+@repeatable
 @given(st.lists(st.integers(0, 12).map(float), min_size=8, max_size=24), st.sampled_from([0.2, 0.05, 0.005]))
 def test_a_trend_is_what_mann_and_kendall_call_significant(values: list[float], alpha: float) -> None:
     quarter = len(values) // 4
     change = float(np.median(values[-quarter:]) - np.median(values[:quarter]))
     expected = change if is_trend(values, alpha) else None
     assert trend_of(np.array(values), alpha, 0.0) == expected
+
+
+@pytest.mark.parametrize(("values", "change"), [([1, 2, 3, 4, 8, 7, 6, 5], None), ([1, 2, 3, 4, 8, 6, 7, 5], 4.5)])
+def test_of_eight_values_two_more_pairs_in_order_make_a_trend(values: list[float], change: float | None) -> None:
+    """S is 16 and 18, sigma 8.08: z is 1.86 and 2.10, and 1.96 is needed for five percent."""
+    assert trend_of(np.array(values, dtype=float), 0.05, 0.0) == change
 
 
 def test_a_rising_ratio_is_reported_with_its_rise() -> None:

@@ -93,7 +93,7 @@ def _facts(job: Job, events: dict[int, list[Event]], number: int, plan: Plan) ->
     cut = {rank: _between(lines, number) for rank, lines in events.items()}
     if not all(cut.values()):
         return None
-    head = {"event": "steady", "t_s": 0.0, "steps_per_block": 20, "units": 1.0}
+    head = {"event": "steady", "t_s": 0.0, "steps_per_block": 20, "samples": 1, "units": 1.0}
     measured = collect_measured(job, {rank: [head, *lines] for rank, lines in cut.items()}, 0.0)
     if measured.ddp is None:
         return None

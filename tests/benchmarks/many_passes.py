@@ -65,4 +65,3 @@ def _healthy_ms(context: Context, step: TrainingStep, healthy: Faults) -> float:
 if __name__ == "__main__":
     crew.PHASES["many_passes"] = run
     rank_main.main()
-

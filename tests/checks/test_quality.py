@@ -108,6 +108,13 @@ def test_an_interrupted_run_has_no_verdict_and_keeps_what_it_measured() -> None:
     assert look(run).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_process_that_cannot_be_killed_is_reported_in_an_interrupted_run_as_well() -> None:
+    stuck = RunError(kind="stuck", where="launch", message="pid 4711 sits in the kernel and cannot be killed")
+    messages = [finding.message for finding in all_of(healthy(interrupted_by=2, errors=[stuck]), "complete")]
+    assert len(messages) == 2
+    assert stuck.message in messages
+
+
 def test_silent_corruption_fails_even_an_interrupted_run() -> None:
     solo = [each.model_copy(update={"output_digest": str(each.rank)}) for each in healthy().solo]
     assert look(healthy(solo=solo, interrupted_by=2)).verdict is Verdict.FAIL
@@ -188,6 +195,8 @@ def test_somebody_elses_process_during_the_run_is_a_warning_that_names_it() -> N
     finding = one(run, "foreign_process")
     assert finding.state is State.WARN
     assert "pid 4242 was on device 1 during the run" in finding.message
+    assert finding.subject is not None
+    assert finding.subject.startswith("cuda:1 nvml:1 GPU-00000002-")
     assert look(run).verdict is Verdict.WARN
 
 

@@ -196,7 +196,24 @@ def test_a_rank_that_grows_slower_is_said_to_be_developing() -> None:
 
 
 def test_a_steady_straggler_is_not_developing() -> None:
-    assert "developing" not in evidence(straggler(attempt([100.0, 108])))
+    run = make_run([attempt([100.0, 108])])
+    assert "developing" not in evidence(one(run, "straggler"))
+    assert all_of(run, "developing") == []
+
+
+def test_a_rank_that_grows_slower_within_the_margin_is_information() -> None:
+    """From +0 to +4.6 %: nothing is wrong yet. The first quarter has the median 0.5, the last 4.1."""
+    run = blocks([100 + 0.2 * block for block in range(24)])
+    finding = one(run, "developing")
+    assert finding.state is State.INFO
+    assert finding.message.startswith("rank 1 grows slower: by 3.6 % against its peers")
+    assert look(run).verdict is Verdict.PASS
+
+
+def test_a_rank_that_grows_faster_is_not_mentioned() -> None:
+    """Its only peer then grows slower in proportion, and that is what is said."""
+    (finding,) = all_of(blocks([104.6 - 0.2 * block for block in range(24)]), "developing")
+    assert finding.message.startswith("rank 0 grows slower")
 
 
 # No verdict

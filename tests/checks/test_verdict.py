@@ -110,9 +110,8 @@ def one_device(*probes: DeviceProbe) -> Run:
 
 
 def test_one_device_that_reaches_its_limits_passes_without_a_word_about_balance() -> None:
-    probe = DeviceProbe(
-        rank=0, device=0, gemm_tflops=800, memory_copy_gb_per_s=4000, host_to_device_gb_per_s=55, device_to_host_gb_per_s=55
-    )  # fmt: skip
+    links = {"host_to_device_gb_per_s": 55.0, "device_to_host_gb_per_s": 55.0}
+    probe = DeviceProbe(rank=0, device=0, gemm_tflops=700.0, memory_copy_gb_per_s=4000.0, **links)
     judgement = look(one_device(probe))
     assert judgement.verdict is Verdict.PASS
     assert judgement.sentence.endswith("with one device there is nothing to balance")

@@ -310,7 +310,7 @@ def test_a_sensor_killed_in_mid_run_is_reported_and_its_samples_are_kept(start: 
     assert health.died_with == sensor.died_with
 
 
-def test_a_sensor_that_fails_is_reported_with_its_last_line(start: Start, tmp_path: Path) -> None:
+def test_a_sensor_that_fails_is_reported_with_its_last_words(start: Start, tmp_path: Path) -> None:
     sensor = sampling(start, tmp_path, h200_node(2), ticks=1)
     assert sensor.process.stdin is not None
     sensor.process.stdin.write(b"this is no order\n")
@@ -318,7 +318,8 @@ def test_a_sensor_that_fails_is_reported_with_its_last_line(start: Start, tmp_pa
     eventually(lambda: sensor.process.poll() is not None)
     sensor.stop()
     assert sensor.died_with is not None
-    assert sensor.died_with.startswith("exit code 1: json.decoder.JSONDecodeError")
+    assert sensor.died_with.startswith("exit code 1: ")
+    assert "JSONDecodeError" in sensor.died_with
 
 
 def test_a_sensor_that_fails_before_its_first_answer_is_one_sentence_with_its_last_line(

@@ -24,7 +24,7 @@ SOLO = {
     "graph_step_ms": 90.0,
     "graph_missing": None,
     "output_digest": "d",
-    "samples_per_s": 1e5,
+    "samples_per_step": 4096,
 }
 PARALLEL = {
     "global_batch": 8192,

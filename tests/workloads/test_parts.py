@@ -86,12 +86,12 @@ def test_a_loss_does_not_keep_its_graph(tmp_path: Path) -> None:
 
 def test_a_data_fault_gives_more_units_of_the_same_kind(tmp_path: Path) -> None:
     step = make_step(tmp_path, faults=({"kind": "data", "rank": 0, "factor": 1.5},))
-    assert (step.samples, step.units) == (12, 1.5)
+    assert (step.samples, step.planned, len(step.batch)) == (12, 8, 12)
 
 
 def test_a_fault_of_another_rank_does_nothing(tmp_path: Path) -> None:
     step = make_step(tmp_path, faults=({"kind": "data", "rank": 1, "factor": 1.5},))
-    assert (step.samples, step.units) == (8, 1.0)
+    assert (step.samples, step.planned) == (8, 8)
 
 
 def test_the_digest_is_the_same_for_the_same_work_and_another_for_other_work(tmp_path: Path) -> None:

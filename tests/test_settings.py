@@ -1,0 +1,269 @@
+"""What the user asked for: each spelling, each mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubalance.errors import ExitCode, UsageError
+from gpubalance.settings import (
+    CPU_MARGIN,
+    FAULTS,
+    GPU_MARGIN,
+    MODELS,
+    WORKLOADS,
+    BenchSettings,
+    Fault,
+    Margin,
+    parse_duration,
+    parse_fault,
+    parse_list,
+    parse_margin,
+)
+
+repeatable = settings(deadline=None, derandomize=True)
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("compute:rank=1,percent=20", Fault("compute", 1, percent=20)),
+        ("sleep:rank=0,ms=2.5", Fault("sleep", 0, ms=2.5)),
+        ("memory:rank=3,percent=35", Fault("memory", 3, percent=35)),
+        ("data:rank=1,factor=1.5", Fault("data", 1, factor=1.5)),
+        ("transient:rank=1,percent=100,every=10", Fault("transient", 1, percent=100, every=10)),
+        ("transient:every=10,percent=100,rank=1", Fault("transient", 1, percent=100, every=10)),
+    ],
+)
+def test_each_kind_of_fault_is_read(text: str, fault: Fault) -> None:
+    assert parse_fault(text) == fault
+
+
+MALFORMED = [
+    "compute",
+    "compute:",
+    "compute:rank=1",
+    "compute:percent=20",
+    "compute:rank=1,percent=20,ms=5",
+    "compute:rank=1,percent",
+    "compute:rank=1,rank=2,percent=20",
+    "compute:rank=1 percent=20",
+    "compute:rank=one,percent=20",
+    "compute:rank=1,percent=",
+    "compute:rank=1,percent=20%",
+    "compute:rank=1,percent=nan",
+    "compute:rank=1,percent=inf",
+    "compute:rank=1,percent=1e12",
+    "compute:rank=1,percent=0",
+    "compute:rank=1,percent=-20",
+    "compute:rank=-1,percent=20",
+    "compute:rank=1.5,percent=20",
+    "sleep:rank=1,percent=20",
+    "memory:rank=1,percent=96",
+    "data:rank=1,factor=0",
+    "transient:rank=1,percent=100",
+    "transient:rank=1,percent=100,every=0",
+    "transient:rank=1,percent=100,every=2.5",
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_fault_is_named_and_a_right_one_shown(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_fault(text)
+    assert repr(text) in raised.value.message
+    assert raised.value.next_step is not None
+    example = raised.value.next_step.removeprefix("for example: --inject ")
+    assert parse_fault(example).kind == text.split(":", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("text", ["", "quake:rank=1", "Compute:rank=1,percent=20", ":rank=1,percent=20"])
+def test_an_unknown_kind_is_named_and_the_known_ones_listed(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_fault(text)
+    assert repr(text.partition(":")[0]) in raised.value.message
+    assert raised.value.next_step is not None
+    assert all(kind in raised.value.next_step for kind in FAULTS)
+
+
+@st.composite
+def faults(draw: st.DrawFn) -> Fault:
+    kind = draw(st.sampled_from(sorted(FAULTS)))
+    value = st.floats(1e-6, 95 if kind == "memory" else 1e9)
+    values: dict[str, Any] = {name: draw(value) for name in FAULTS[kind]}
+    if "every" in values:
+        values["every"] = draw(st.integers(1, 10**9))
+    return Fault(kind, draw(st.integers(0, 10**9)), **values)
+
+
+@repeatable
+@given(faults())
+def test_a_fault_is_read_back_as_it_is_spelled(fault: Fault) -> None:
+    assert parse_fault(fault.spelled()) == fault
+
+
+def test_a_fault_is_spelled_as_people_write_it() -> None:
+    assert Fault("transient", 1, percent=100.0, every=10).spelled() == "transient:rank=1,percent=100,every=10"
+    assert Fault("data", 0, factor=1.5).spelled() == "data:rank=0,factor=1.5"
+
+
+@repeatable
+@given(st.text())
+def test_any_text_is_a_fault_or_a_usage_error(text: str) -> None:
+    for kind in ("", "compute:", "compute:rank=1,percent="):
+        try:
+            fault = parse_fault(kind + text)
+        except UsageError:
+            continue
+        assert parse_fault(fault.spelled()) == fault
+
+
+# Durations, margins, lists
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("5m", 300), ("1h", 3600), ("1.5h", 5400), ("0.5s", 0.5), (" 60s ", 60), ("0", 0)],
+)
+def test_durations_are_read_as_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5s", "5 m", "5d", "1h30m", "1e3", ".5s", "5.", "nan", "inf", "5M"])
+def test_what_is_no_duration_is_named_and_a_right_one_shown(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration") as raised:
+        parse_duration(text)
+    assert repr(text) in raised.value.message
+    assert raised.value.next_step == "for example: 90s, 5m, 1h"
+
+
+@pytest.mark.parametrize(
+    ("text", "margin"), [("5:10", Margin(0.05, 0.10)), ("2.5:7.5", Margin(0.025, 0.075)), ("25:50", Margin(0.25, 0.5))]
+)
+def test_margins_are_read_as_percent(text: str, margin: Margin) -> None:
+    assert parse_margin(text) == margin
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:", ":10", "5:10:15", "five:ten", "5%:10%", "5,10"])
+def test_what_is_no_margin_is_named_and_a_right_one_shown(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_margin(text)
+    assert repr(text) in raised.value.message
+    assert raised.value.next_step == "for example: --margin 5:10"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("10:5", "10 %:5 %"),
+        ("5:5", "5 %:5 %"),
+        ("0:10", "0 %:10 %"),
+        ("-5:10", "-5 %:10 %"),
+        ("2.5:2.4", "2.5 %:2.4 %"),
+        ("5:nan", "5 %:nan %"),
+        ("nan:10", "nan %:10 %"),
+        ("5:inf", "5 %:inf %"),
+    ],
+)
+def test_margins_must_rise_from_above_zero(text: str, shown: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_margin(text)
+    assert f"margin {shown}:" in raised.value.message
+
+
+def test_the_margins_of_the_cpu_are_wider() -> None:
+    assert (Margin(0.05, 0.10), Margin(0.25, 0.50)) == (GPU_MARGIN, CPU_MARGIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"), [("a", ("a",)), ("a,b", ("a", "b")), (" a , b c ", ("a", "b c")), ("0,2", ("0", "2"))]
+)
+def test_lists_are_split_at_commas(text: str, entries: tuple[str, ...]) -> None:
+    assert parse_list(text) == entries
+
+
+@pytest.mark.parametrize("text", ["", " ", "a,", ",a", "a,,b", "a, ,b"])
+def test_a_list_with_an_empty_entry_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="empty entry") as raised:
+        parse_list(text)
+    assert repr(text) in raised.value.message
+
+
+# Settings of bench
+
+
+def test_nothing_needs_to_be_asked_for() -> None:
+    wanted = BenchSettings()
+    assert (wanted.nproc, wanted.workloads, wanted.margin, wanted.inject) == (None, None, None, ())
+    assert (wanted.device, wanted.model, wanted.launcher, wanted.fail_on) == ("auto", "mlp", "auto", "fail")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"nproc": 1, "batch": 1, "budget_s": 0.1, "stall_s": 0.1},
+        {"device": "cpu", "model": "transformer", "launcher": "env", "fail_on": "never"},
+        {"device": "cuda", "launcher": "none", "fail_on": "warn"},
+        {"workloads": WORKLOADS},
+        {"sample_interval_s": 0.05},
+        {"min_score": 0.0},
+    ],
+)
+def test_whatever_makes_sense_can_be_asked_for(values: dict[str, Any]) -> None:
+    wanted = BenchSettings(**values)
+    assert {name: getattr(wanted, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("nproc", 0, "nproc must be above 0, not 0"),
+        ("nproc", -2, "nproc must be above 0, not -2"),
+        ("batch", 0, "batch must be above 0, not 0"),
+        ("budget_s", 0.0, "budget must be above 0, not 0"),
+        ("budget_s", float("nan"), "budget must be above 0, not nan"),
+        ("stall_s", 0.0, "stall timeout must be above 0, not 0"),
+    ],
+)
+def test_amounts_must_be_above_zero(name: str, value: float, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        BenchSettings(**{name: value})
+    assert raised.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("values", "shown", "choices"),
+    [
+        ({"device": "tpu"}, "device 'tpu'", ("auto", "cuda", "cpu")),
+        ({"model": "resnet"}, "model 'resnet'", MODELS),
+        ({"launcher": "slurm"}, "launcher 'slurm'", ("auto", "env", "none")),
+        ({"fail_on": "always"}, "fail-on 'always'", ("fail", "warn", "never")),
+        ({"workloads": ("ddp", "links")}, "workload 'links'", WORKLOADS),
+    ],
+)
+def test_an_unknown_word_is_named_and_the_known_ones_listed(
+    values: dict[str, Any], shown: str, choices: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        BenchSettings(**values)
+    assert shown in raised.value.message
+    assert raised.value.next_step == f"choose from: {', '.join(choices)}"
+
+
+@pytest.mark.parametrize("interval", [0.049, 0.0, -1.0, float("nan")])
+def test_sampling_faster_than_20_hz_is_refused_with_the_reason(interval: float) -> None:
+    with pytest.raises(UsageError) as raised:
+        BenchSettings(sample_interval_s=interval)
+    assert "0.05 s" in raised.value.message
+    assert raised.value.next_step is not None
+
+
+def test_a_wrong_request_is_exit_code_two() -> None:
+    with pytest.raises(UsageError) as raised:
+        BenchSettings(nproc=0)
+    assert raised.value.exit_code == ExitCode.USAGE == 2
