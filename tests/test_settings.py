@@ -34,7 +34,7 @@ repeatable = settings(deadline=None, derandomize=True)
     [
         ("compute:rank=1,percent=20", Fault("compute", 1, percent=20)),
         ("sleep:rank=0,ms=2.5", Fault("sleep", 0, ms=2.5)),
-        ("memory:rank=3,percent=35", Fault("memory", 3, percent=35)),
+        ("memory:rank=3,percent=95", Fault("memory", 3, percent=95)),
         ("data:rank=1,factor=1.5", Fault("data", 1, factor=1.5)),
         ("transient:rank=1,percent=100,every=10", Fault("transient", 1, percent=100, every=10)),
         ("transient:every=10,percent=100,rank=1", Fault("transient", 1, percent=100, every=10)),

@@ -85,6 +85,8 @@ def _reference(shares: Sequence[float]) -> float:
 
 def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
     processes = [p for p in run.samples.processes if p.device == device and p.memory_used_bytes is not None]
+    if not any(process.rank is not None for process in run.samples.processes):
+        processes = []  # pids of another namespace: nobody's share can be told
     home = _homes(run)
     used = _peak_used(run, device)
     reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")

@@ -98,8 +98,14 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
 
 
 def check_foreign(run: Run, facts: Facts) -> list[Finding]:
-    """Processes of others on the measured devices while we measured."""
-    foreign = [p for p in run.samples.processes if p.rank is None and p.pid not in {rank.pid for rank in run.ranks}]
+    """Processes of others on the measured devices while we measured.
+
+    Where none of our own ranks is in the list, NVML gives the pids of another namespace (the host's, inside a
+    container), and nobody can be told from us.
+    """
+    if not any(process.rank is not None for process in run.samples.processes):
+        return []
+    foreign = [process for process in run.samples.processes if process.rank is None]
     return [
         Finding(
             "foreign_process",

@@ -55,14 +55,16 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
 def check_units(run: Run, facts: Facts) -> list[Finding]:
     """More data on one rank is a real loss, but no slow device."""
     first = facts.first
-    if first is None or max(first.units) <= min(first.units) * (1 + facts.margin_warn):
+    samples = [rank.samples_per_step for rank in run.ddp[0].ranks] if run.ddp else []
+    if first is None or max(samples) <= min(samples) * (1 + facts.margin_warn):
         return []
-    rank = max(range(len(first.units)), key=lambda r: first.units[r])
+    rank = samples.index(max(samples))
+    planned = run.plan.per_rank_batch
     return [
         Finding(
             "data_imbalance",
             State.WARN,
-            f"rank {rank} has {first.units[rank]:.2f} x the data of a rank; it is given more, it is not slower",
+            f"rank {rank} has {samples[rank] / planned:.2f} x the data of a rank; it is given more, it is not slower",
             subject=rank_label(run, rank, first.device_of_rank[rank]),
             evidence=("time per unit is what the device is judged by",),
             next_step="none: this fault was injected on purpose" if run.injected else "split the data evenly",

@@ -55,7 +55,8 @@ def _ignored(environment: Mapping[str, str], why: str) -> str | None:
 def _adopt(environment: Mapping[str, str], launcher: str) -> Share:
     missing = [name for name in RANK_VARIABLES if name not in environment]
     if missing:
-        raise UsageError(f"--launcher {launcher}: {', '.join(missing)} not set")
+        who = "the variables of torchrun" if launcher == "torchrun" else "--launcher env"
+        raise UsageError(f"{who}: {', '.join(missing)} not set")
     try:
         rank, local, world, local_world = (int(environment[name]) for name in RANK_VARIABLES[:4])
     except ValueError:

@@ -32,7 +32,8 @@ def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, 
     kind, world = choose_kind(node, settings), share.world
     devices = _gpus(node, settings, world) if kind == "cuda" else _cpu_slots(node, settings, world)
     notes = [share.note] if share.note else []
-    notes += _fewer_gpus(node, settings, devices, world) if kind == "cuda" else []
+    notes += _fewer_gpus(node, settings, devices, world) if kind == "cuda" else _short_of_cpu(node, devices)
+    notes += _numbering(node, devices)
     ranks = len(devices)
     model, default_batch = choose_model(settings.model, devices)
     workloads, skipped = _workloads(settings, kind, ranks)
@@ -190,6 +191,19 @@ def _cpu_slots(node: Node, settings: BenchSettings, world: int | None) -> list[D
         )
         for core in node.cpu_cores[:ranks]
     ]
+
+
+def _short_of_cpu(node: Node, slots: Sequence[Device]) -> list[str]:
+    if len(slots) <= node.cpu_effective:
+        return []
+    return [f"{len(slots)} ranks on {node.cpu_effective:g} CPUs (control group): they will be throttled at random"]
+
+
+def _numbering(node: Node, devices: Sequence[Device]) -> list[str]:
+    """Without CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA numbers the fastest model first, and only CUDA knows which it is."""
+    if len({device.name for device in devices}) < 2 or node.environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return []
+    return ["different models: numbers follow the PCI bus here; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA's do too"]
 
 
 def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str], list[Skipped]]:

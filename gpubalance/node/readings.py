@@ -24,6 +24,8 @@ class Reading:
     read: Read
     maximum: float = 2.0**62
     """Beyond it lie 2^63-1, 2^64-1 and DCGM's blanks just below 2^63."""
+    instead_of: str | None = None
+    """Asked only where the driver does not know the call of that other key, and left out everywhere else."""
 
 
 SENTINELS = frozenset({2**32 - 1, 2**63 - 1, 2**64 - 1})
@@ -35,6 +37,8 @@ def take(readings: tuple[Reading, ...], nvml: Nvml, device: int) -> tuple[dict[s
     values: dict[str, Number | None] = {}
     missing: dict[str, str] = {}
     for reading in readings:
+        if reading.instead_of and not missing.get(reading.instead_of, "").endswith("FUNCTION_NOT_FOUND"):
+            continue
         answer = _checked(reading, reading.read(nvml, device))
         values[reading.key] = answer.value
         if answer.reason is not None:
@@ -111,6 +115,14 @@ def memory_v1(part: str) -> Read:
     return _call("DeviceGetMemoryInfo", pick=lambda value: int(getattr(value, part)))
 
 
+def event_reasons(nvml: Nvml, device: int) -> Answer:
+    """The reasons for the present clock; drivers before 535 know the call by its older name only."""
+    answer = nvml.ask("DeviceGetCurrentClocksEventReasons", device)
+    if answer.reason is None or not answer.reason.endswith("FUNCTION_NOT_FOUND"):
+        return answer
+    return nvml.ask("DeviceGetCurrentClocksThrottleReasons", device)
+
+
 AT_REST = (
     Reading("power_limit_w", _call("DeviceGetEnforcedPowerLimit", pick=lambda mw: mw / 1000), 100_000),
     Reading(
@@ -142,11 +154,12 @@ TICK = (
     Reading("utilization_percent", _call("DeviceGetUtilizationRates", pick=lambda u: u.gpu), 100),
     Reading("memory_utilization_percent", _call("DeviceGetUtilizationRates", pick=lambda u: u.memory), 100),
     Reading("memory_used_bytes", memory("used")),
+    Reading("memory_used_v1_bytes", memory_v1("used"), instead_of="memory_used_bytes"),
     Reading("power_w", _call("DeviceGetPowerUsage", pick=lambda mw: mw / 1000), 100_000),
     Reading("sm_clock_mhz", _constant_call("DeviceGetClockInfo", "NVML_CLOCK_SM"), 100_000),
     Reading("memory_clock_mhz", _constant_call("DeviceGetClockInfo", "NVML_CLOCK_MEM"), 100_000),
     Reading("temperature_c", _constant_call("DeviceGetTemperature", "NVML_TEMPERATURE_GPU"), 1000),
-    Reading("event_reasons", _call("DeviceGetCurrentClocksEventReasons"), 2**32 - 2),
+    Reading("event_reasons", event_reasons, 2**32 - 2),
     Reading("pcie_generation", _call("DeviceGetCurrPcieLinkGeneration"), 100),
     Reading("pcie_width", _call("DeviceGetCurrPcieLinkWidth"), 64),
 )

@@ -23,7 +23,8 @@ FLOPS_PER_CLOCK = {
 """Dense 16-bit operations per clock and multiprocessor of the tensor cores."""
 
 GEFORCE_FLOPS_PER_CLOCK = 512
-"""GeForce parts multiply at half rate when they add up in 32 bits; known by name, not by compute capability."""
+"""GeForce parts from Turing on multiply at half rate when they add up in 32 bits (RTX 2080 Ti: 54 TFLOPS, not 108);
+known by name, not by compute capability. GTX parts have no tensor cores."""
 
 PCIE_GB_PER_S_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """One direction, after line coding."""
@@ -46,7 +47,10 @@ def gemm_limit_tflops(device: Device, clock_mhz: float | None) -> float | None:
     if not cores or not clock_mhz or major is None or minor is None:
         return None
     capability = (int(major), int(minor))
-    rate = GEFORCE_FLOPS_PER_CLOCK if "GeForce" in device.name and major >= 8 else FLOPS_PER_CLOCK.get(capability)
+    if "GTX" in device.name:
+        return None
+    halved = "GeForce" in device.name and capability >= (7, 5)
+    rate = GEFORCE_FLOPS_PER_CLOCK if halved else FLOPS_PER_CLOCK.get(capability)
     return None if rate is None else cores / CORES_PER_SM.get(capability, 128) * clock_mhz * 1e6 * rate / 1e12
 
 

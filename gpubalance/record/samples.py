@@ -59,7 +59,9 @@ class SensorHealth(Record):
     hung_in: str | None = None
     """The call and device that never answered."""
     died_with: str | None = None
-    """Last words of a sensor that ended by itself; samples stop there."""
+    """Exit code and last line of a sensor that ended by itself; samples stop there."""
+    last_words: str | None = None
+    """More of what such a sensor printed."""
     xid_missing: str | None = None
     """Why Xid events could not be listened for."""
 

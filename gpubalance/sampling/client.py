@@ -26,7 +26,7 @@ CALL_LIMIT_S = 5.0
 
 STOP_LIMIT_S = 3.0
 REAP_LIMIT_S = 0.5
-LAST_WORDS = 1500
+LAST_WORDS = 3000
 """Characters of a dead sensor's output that are kept."""
 _POLL_S = 0.02
 
@@ -40,7 +40,8 @@ class SensorProcess:
         self.events: list[Event] = []
         self.hung_in: str | None = None
         self.died_with: str | None = None
-        """The last line of a sensor that ended before it was told to."""
+        """Exit code and last line of a sensor that ended before it was told to."""
+        self.last_words: str | None = None
         command = [sys.executable, "-m", "gpubalance.sampling.sensor", "--folder", str(folder)]
         command += ["--parent", str(os.getpid()), "--interval", str(interval_s)]
         command += ["--stand-in", str(stand_in)] if stand_in is not None else []
@@ -80,10 +81,14 @@ class SensorProcess:
             return
         raise CannotMeasureError(f"the sensor process ended with {code}: {self._last_line()}")
 
-    def _last_lines(self) -> str:
-        """A crash inside the driver's library leaves the stack, innermost call first."""
+    def _last_words(self) -> str | None:
+        """Begin and end of what the sensor printed: a crash in the driver's library leaves its stack innermost call
+        first, a Python error its message last.
+        """
         text = self._output.read_text(errors="replace").strip()
-        return text[:LAST_WORDS] or "it said nothing"
+        return (
+            text if len(text) <= LAST_WORDS else f"{text[: LAST_WORDS // 2]}\n...\n{text[-LAST_WORDS // 2 :]}"
+        ) or None
 
     def _last_line(self) -> str:
         text = self._output.read_text(errors="replace").strip().splitlines()
@@ -136,7 +141,8 @@ class SensorProcess:
             self.abandon()
         self._read()
         if self.hung_in is None and not any(event["event"] == "bye" for event in self.events):
-            self.died_with = f"exit code {self.process.poll()}: {self._last_lines()}"
+            self.died_with = f"exit code {self.process.poll()}, {self._last_line()}"
+            self.last_words = self._last_words()
         return self.events
 
     def abandon(self) -> None:

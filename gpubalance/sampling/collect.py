@@ -25,6 +25,7 @@ def collect_samples(
     rank_of_pid: Mapping[int, int],
     hung_in: str | None = None,
     died_with: str | None = None,
+    last_words: str | None = None,
 ) -> Samples:
     """All samples with times relative to `start_s`. `rank_of_pid` says which processes are ranks of this run."""
     ticks = [event for event in events if event["event"] == "sample"]
@@ -49,7 +50,9 @@ def collect_samples(
             if event["event"] == "xid"
         ],
         processes=_processes(events, rank_of_pid),
-        health=_health(events, ticks, interval_s, hung_in, died_with),
+        health=_health(events, ticks, interval_s).model_copy(
+            update={"hung_in": hung_in, "died_with": died_with, "last_words": last_words}
+        ),
     )
 
 
@@ -85,13 +88,7 @@ def _processes(events: Sequence[Event], rank_of_pid: Mapping[int, int]) -> list[
     ]
 
 
-def _health(
-    events: Sequence[Event],
-    ticks: Sequence[Event],
-    interval_s: float,
-    hung_in: str | None,
-    died_with: str | None,
-) -> SensorHealth:
+def _health(events: Sequence[Event], ticks: Sequence[Event], interval_s: float) -> SensorHealth:
     late = [tick["late_ms"] for tick in ticks]
     cost = [tick["cost_ms"] for tick in ticks]
     missed = next((event["missed"] for event in events if event["event"] == "bye"), 0)
@@ -102,7 +99,5 @@ def _health(
         lateness_mean_ms=round(sum(late) / len(late), 3) if late else None,
         lateness_max_ms=max(late, default=None),
         cost_ms_per_tick=round(sum(cost) / len(cost), 3) if cost else None,
-        hung_in=hung_in,
-        died_with=died_with,
         xid_missing=next((event["missing"] for event in events if event["event"] == "xid_listener"), None),
     )

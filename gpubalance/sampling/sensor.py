@@ -93,15 +93,15 @@ class Sensor:
         if begin >= self._next_processes:
             self._next_processes = begin + PROCESS_INTERVAL_S
             self._log.write("processes", processes=source.processes())
-        rounded = [[row[key] for key in self._columns] for row in rows]
+        rounded = [[row.get(key) for key in self._columns] for row in rows]
         cost_ms = 1000 * (time.monotonic() - begin)
         self._log.write("sample", late_ms=round(late_ms, 3), cost_ms=round(cost_ms, 3), rows=rounded)
 
     def _say_columns(self, rows: list[dict[str, float | int | None]]) -> None:
-        columns = tuple(rows[0]) if rows else ()
-        if columns != self._columns:
-            self._columns = columns
-            self._log.write("columns", columns=columns)
+        """The columns are those of the first tick; what a device does not have is null in its rows."""
+        if not self._columns:
+            self._columns = tuple(dict.fromkeys(key for row in rows for key in row))
+            self._log.write("columns", columns=self._columns)
 
 
 def main() -> None:

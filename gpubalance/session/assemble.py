@@ -73,6 +73,7 @@ def assemble_run(
             rank_of_pid=gathered.pids,
             hung_in=sensor.hung_in,
             died_with=sensor.died_with,
+            last_words=sensor.last_words,
         ),
         injected=[fault.spelled() for fault in settings.inject],
         errors=gathered.errors,

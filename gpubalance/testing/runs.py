@@ -165,7 +165,12 @@ def make_run(attempts: Sequence[DdpAttempt] = (), *, ranks: int = 2, on_cpu: boo
 
 
 def make_solo(
-    rank: int, graph_step_ms: float | None, *, eager_step_ms: float = 100.0, digest: str = "same"
+    rank: int,
+    graph_step_ms: float | None,
+    *,
+    eager_step_ms: float = 100.0,
+    digest: str = "same",
+    samples: int = 4096,
 ) -> SoloResult:
     """The solo result of one rank on the device of the same number."""
     return SoloResult(
@@ -175,7 +180,7 @@ def make_solo(
         graph_step_ms=graph_step_ms,
         graph_missing=None if graph_step_ms is not None else "no graph",
         output_digest=digest,
-        samples_per_step=4096,
+        samples_per_step=samples,
     )
 
 

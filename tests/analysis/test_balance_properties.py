@@ -32,7 +32,7 @@ def few_draws() -> Iterator[None]:
 def jittery(draw: st.DrawFn, most_ranks: int = 9) -> Array:
     """(ranks, blocks, steps) of any times."""
     shape = (draw(st.integers(1, most_ranks)), draw(st.integers(1, 3)), draw(st.integers(1, 4)))
-    return draw(hnp.arrays(float, shape, elements=TIMES))
+    return draw(hnp.arrays(float, shape, elements=TIMES, fill=st.nothing()))
 
 
 def score(compute: Array, exposed: float) -> Balance:
@@ -136,7 +136,7 @@ def test_the_score_is_the_share_of_the_real_step_that_is_not_lost(compute: Array
 
 
 @repeatable
-@given(hnp.arrays(float, (6, 2, 5), elements=st.floats(100, 104)))
+@given(hnp.arrays(float, (6, 2, 5), elements=st.floats(100, 104), fill=st.nothing()))
 def test_the_slowest_compute_is_the_mean_over_steps_of_the_slowest_rank(compute: Array) -> None:
     """Four percent of jitter is never common to all: M is then computed from the times as they are."""
     expected = sum(max(compute[:, block, step]) for block in range(2) for step in range(5)) / 10

@@ -98,6 +98,13 @@ def test_one_full_device_of_eight_is_held_against_the_second_emptiest() -> None:
     assert lost == pytest.approx((6 * 21 + 28) * GIB, abs=8)
 
 
+@pytest.mark.parametrize(("ranks", "place"), [(2, 1), (3, 1), (4, 2), (8, 2), (9, 3), (12, 3), (13, 4)])
+def test_the_reference_is_the_kth_emptiest(ranks: int, place: int) -> None:
+    """Ranks hold 20, 22, 24, ... of 100 GiB: what lies between the reference and the fullest is skew."""
+    peaks = [(20 + 2 * rank) * GIB for rank in range(ranks)]
+    assert skew_of(peaks, [100 * GIB] * ranks)[1] == pytest.approx(1 - peaks[place - 1] / peaks[-1])
+
+
 @repeatable
 @given(st.lists(st.integers(1 * GIB, 80 * GIB), min_size=2, max_size=12))
 def test_the_score_is_what_is_left_of_the_skew(peaks: list[int]) -> None:
@@ -143,6 +150,22 @@ def test_without_visible_processes_the_ranks_own_word_counts() -> None:
 def test_processes_whose_memory_the_driver_does_not_say_are_not_counted_as_empty() -> None:
     run = run_with([process(0, 1000, 0, None), process(1, 1001, 1, None)])
     assert split(run, 0).own is None
+    assert memory_of(run).score == 100.0
+
+
+def test_where_none_of_our_own_pids_is_listed_the_ranks_own_word_counts() -> None:
+    """Inside a container the driver may give the host's pids: who holds what cannot be told then."""
+    foreign = [process(0, 90001, None, 60 * GIB), process(1, 90002, None, 60 * GIB)]
+    run = run_with(foreign, memory=[rank_memory(0, 60 * GIB), rank_memory(1, 30 * GIB)])
+    assert memory_of(run).score == pytest.approx(50.0)
+    assert (split(run, 0).own, split(run, 0).foreign) == (None, None)
+
+
+def test_a_rank_whose_device_size_is_not_known_is_left_out() -> None:
+    run = run_with(
+        [], memory=[rank_memory(0, 8 * GIB), rank_memory(1, 8 * GIB), rank_memory(2, GIB, capacity=0)], ranks=3
+    )
+    assert len(memory_of(run).devices) == 2
     assert memory_of(run).score == 100.0
 
 

@@ -16,7 +16,12 @@ def block(*compute: float, fence: float = 1.0, transfer: float = 2.0) -> FencedB
 
 def rank(number: int, *blocks: FencedBlock, overlapped: tuple[float, ...] = (), units: float = 1.0) -> RankSteps:
     return RankSteps(
-        rank=number, device=number, units_per_step=units, fenced=list(blocks), overlapped_step_ms=list(overlapped)
+        rank=number,
+        device=number,
+        samples_per_step=64,
+        units_per_step=units,
+        fenced=list(blocks),
+        overlapped_step_ms=list(overlapped),
     )
 
 

@@ -38,11 +38,12 @@ def turns(extra_ms: float, ranks: Sequence[int | None] = range(8)) -> Array:
     return compute
 
 
-def test_a_rank_that_is_slow_in_every_tenth_step_is_intermittent() -> None:
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_rank_that_is_slow_in_every_tenth_step_is_intermittent(ranks: int) -> None:
     """10 ms of 130 are lost a step."""
-    seen = look(spikes(3, 100.0))
+    seen = look(spikes(1, 100.0, ranks))
     assert seen.loss == pytest.approx(10 / 130)
-    assert (seen.state, seen.kind, seen.rank) == ("warn", "intermittent", 3)
+    assert (seen.state, seen.kind, seen.rank) == ("warn", "intermittent", 1)
 
 
 def test_slowness_that_goes_round_names_nobody() -> None:
@@ -115,6 +116,23 @@ def test_strong_jitter_alone_is_within_twice_its_allowance() -> None:
     assert seen.loss == pytest.approx(7.1 / 127, abs=0.003)
     assert seen.allowance == pytest.approx(seen.loss, rel=0.1)
     assert (seen.state, seen.kind) == ("ok", "healthy")
+
+
+@pytest.mark.parametrize(
+    ("extra_ms", "least", "most", "state"), [(24.0, 0.030, 0.038, "ok"), (40.0, 0.046, 0.054, "warn")]
+)
+def test_beside_jitter_the_gate_lies_at_twice_the_allowance(
+    extra_ms: float, least: float, most: float, state: str
+) -> None:
+    """Two percent of jitter cost 2.85 of 125 ms at most, and spikes on one rank leave it 10 to 20 % less: the gate lies
+    near 4 % instead of 3.
+    """
+    compute = steady([100.0] * 8, steps=100, noise=0.02)
+    compute[3, :, ::10] += extra_ms
+    seen = look(compute)
+    assert least < seen.loss < most
+    assert 0.8 * 0.0228 < seen.allowance < 0.9 * 0.0228
+    assert seen.state == state
 
 
 def test_spikes_do_not_raise_the_allowance_that_they_are_held_against() -> None:

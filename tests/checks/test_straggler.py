@@ -105,7 +105,7 @@ def test_a_second_look_that_was_cut_short_does_not_say_that_slowness_is_gone() -
 
 def test_a_weaker_second_look_does_not_say_that_slowness_is_gone() -> None:
     """12 % at first, 9 % then: above the warning margin, below the failing one."""
-    finding = straggler(attempt([100.0, 112]), second_look([109.0, 100]))
+    finding = straggler(attempt([100.0, 100, 100, 112]), second_look([100.0, 100, 109, 100]))
     assert finding.state is State.UNKNOWN
     assert "gone" not in finding.message
     assert "the second run did not show clearly" in finding.message
@@ -172,6 +172,7 @@ def test_eight_percent_warn_at_once() -> None:
     assert finding.state is State.WARN
     assert "rank 3 is 8 % slower than its peers" in finding.message
     assert "over 5 % in 24 of 24 blocks (20 needed)" in evidence(finding)
+    assert finding.expected == "at most 1.05 x (fails above 1.10 x)"
     assert look(run).verdict is Verdict.WARN
 
 
@@ -188,6 +189,14 @@ def test_ten_percent_that_are_not_excluded_are_said() -> None:
 def test_one_block_above_ten_percent_does_not_make_ten_percent_possible() -> None:
     """23 of 24 blocks lie within it, and 19 are enough to exclude it."""
     assert "not excluded" not in evidence(one(blocks([107.0] * 23 + [112.0]), "straggler"))
+
+
+@pytest.mark.parametrize(("within", "excluded"), [(19, True), (18, False)])
+def test_ten_percent_are_excluded_by_as_many_blocks_as_it_takes_to_name_a_straggler(
+    within: int, excluded: bool
+) -> None:
+    finding = one(blocks([107.0] * within + [112.0] * (24 - within)), "straggler")
+    assert ("10 % not excluded" not in evidence(finding)) is excluded
 
 
 def test_a_rank_that_grows_slower_is_said_to_be_developing() -> None:
@@ -266,6 +275,13 @@ def test_a_slow_majority_seen_twice_fails_without_naming_anybody() -> None:
     assert (finding.state, finding.subject) == (State.FAIL, None)
     assert finding.message == "majority slow: 5 of 8 ranks are far behind the fastest"
     assert "no error rate is guaranteed" in evidence(finding)
+    assert finding.next_step is not None
+    assert finding.next_step.startswith("compare the fast devices with the slow ones")
+
+
+def test_a_slow_majority_that_was_injected_needs_no_repair() -> None:
+    finding = straggler(attempt([100.0] * 3 + [120.0] * 5), injected=["compute:rank=3,percent=20"])
+    assert finding.next_step == "none: a fault was injected on purpose"
 
 
 @pytest.mark.parametrize("second", [(), (second_look([100.0] * 8),)])

@@ -105,7 +105,8 @@ def refusal(environment: dict[str, str], wanted: str = "auto") -> UsageError:
 def test_a_launcher_that_left_a_variable_out_is_wrong_use_and_the_variable_is_named(name: str) -> None:
     for environment, wanted, launcher in ((TORCHRUN, "auto", "torchrun"), (RANKS, "env", "env")):
         without = {key: value for key, value in environment.items() if key != name}
-        assert refusal(without, wanted).message == f"--launcher {launcher}: {name} not set"
+        who = "the variables of torchrun" if launcher == "torchrun" else "--launcher env"
+        assert refusal(without, wanted).message == f"{who}: {name} not set"
 
 
 def test_adopting_what_is_not_there_names_all_that_is_missing() -> None:

@@ -93,9 +93,9 @@ def test_all_visible_gpus_take_part_each_with_its_rank_in_cudas_order() -> None:
 
 
 def test_ranks_follow_the_order_that_cuda_gives_and_not_that_of_nvml() -> None:
-    made = plan(seen_through("3,1", 4))
+    made = plan(seen_through("3,1", 5))
     assert [(device.cuda_ordinal, device.nvml_index) for device in made.devices] == [(0, 3), (1, 1)]
-    assert made.notes == ["2 of 4 GPUs take part (restricted by CUDA_VISIBLE_DEVICES)"]
+    assert made.notes == ["2 of 5 GPUs take part (restricted by CUDA_VISIBLE_DEVICES)"]
 
 
 def test_ranks_for_every_gpu_that_cuda_shows_are_restricted_by_the_variable() -> None:
@@ -140,6 +140,11 @@ def test_on_the_cpu_a_quota_of_the_control_group_limits_the_ranks(effective: flo
 
 def test_on_the_cpu_more_ranks_can_be_asked_up_to_the_cores() -> None:
     assert len(plan(CPU_NODE, nproc=4).devices) == 4
+
+
+@pytest.mark.parametrize(("model", "name"), [("AMD EPYC", "AMD EPYC"), (None, "CPU")])
+def test_on_the_cpu_a_slot_has_the_name_of_the_processor(model: str | None, name: str) -> None:
+    assert {device.name for device in plan(make_node(cpu_model=model)).devices} == {name}
 
 
 # More than there is

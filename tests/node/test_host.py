@@ -62,6 +62,11 @@ def test_a_group_that_is_not_mounted_here_falls_back_to_its_parents(tmp_path: Pa
     assert host.cgroup_quota(tmp_path, "0::/docker/0123456789ab") == 3.0
 
 
+def test_a_group_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
+    plant(tmp_path, {"sys/fs/cgroup/a:b/cpu.max": "300000 100000"})
+    assert host.cgroup_quota(tmp_path, "0::/a:b") == 3.0
+
+
 def test_nothing_outside_the_mount_is_read(tmp_path: Path) -> None:
     plant(tmp_path, {"sys/fs/cpu.max": "100000 100000", "sys/cpu.max": "100000 100000"})
     assert host.cgroup_quota(tmp_path, "0::/a/b") is None

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubalance.node.nvml import Nvml
-from gpubalance.node.readings import AT_REST, COUNTERS, EVENT_REASONS, TICK, reason_names, take
+from gpubalance.node.nvml import Answer, Nvml
+from gpubalance.node.readings import AT_REST, COUNTERS, EVENT_REASONS, TICK, _field, reason_names, take
 from gpubalance.testing.profiles import h200_node
 from gpubalance.testing.stand_in_nvml import StandIn
 
@@ -160,7 +160,10 @@ def test_a_refused_call_is_null_with_its_reason_and_every_other_field_is_intact(
     assert_only_these_are_null(opened, {**h200_node(), "faults": [fault]}, FIELDS[call], REFUSALS[code])
 
 
-@pytest.mark.parametrize("call", FIELDS)
+WITH_AN_OLDER_CALL = {"MemoryInfo_v2", "CurrentClocksEventReasons"}
+
+
+@pytest.mark.parametrize("call", [call for call in FIELDS if call not in WITH_AN_OLDER_CALL])
 def test_a_call_that_the_driver_lacks_is_null_and_every_other_field_is_intact(opened: Opened, call: str) -> None:
     nvml, _ = opened({**h200_node(), "absent": [f"nvmlDeviceGet{call}"]})
     for device in (0, 1):
@@ -168,6 +171,22 @@ def test_a_call_that_the_driver_lacks_is_null_and_every_other_field_is_intact(op
         assert values == {key: None if key in FIELDS[call] else value for key, value in ALL_HEALTHY.items()}
         assert {text.removeprefix("SKIPPED after ") for text in missing.values()} == {"FUNCTION_NOT_FOUND"}
         assert set(missing) == FIELDS[call]
+
+
+def test_a_driver_without_the_v2_call_gives_used_memory_by_the_old_one_under_its_own_key(opened: Opened) -> None:
+    nvml, _ = opened({**h200_node(), "absent": ["nvmlDeviceGetMemoryInfo_v2"]})
+    values, missing = take(TICK, nvml, 0)
+    assert values["memory_used_bytes"] is None
+    assert missing["memory_used_bytes"] == "FUNCTION_NOT_FOUND"
+    assert values["memory_used_v1_bytes"] == 644939776
+
+
+def test_a_driver_before_535_gives_its_reasons_by_the_older_name(opened: Opened) -> None:
+    profile = h200_node()
+    profile["devices"][0]["CurrentClocksThrottleReasons"] = 0x44
+    nvml, _ = opened({**profile, "absent": ["nvmlDeviceGetCurrentClocksEventReasons"]})
+    values, _ = take(TICK, nvml, 0)
+    assert values["event_reasons"] == 0x44
 
 
 @pytest.mark.parametrize("number", SENTINELS, ids=hex)
@@ -222,6 +241,63 @@ def test_memory_is_read_by_the_second_call_which_counts_reserved_memory_apart(op
     assert values["memory_reserved_bytes"] == 1069547520
     assert values["memory_used_bytes"] + values["memory_reserved_bytes"] + values["memory_free_before_bytes"] == 2**34
     assert stand_in.calls["nvmlDeviceGetMemoryInfo", 0] == 0
+
+
+def test_what_holds_now_is_read_and_not_what_is_pending(opened: Opened) -> None:
+    profile = h200_node()
+    profile["devices"][0] |= {"MigMode": [0, 1], "EccMode": [1, 0], "CudaComputeCapability": [8, 6]}
+    nvml, _ = opened(profile)
+    values, _ = take(AT_REST, nvml, 0)
+    assert (values["mig_mode"], values["ecc_mode"]) == (0, 1)
+    assert (values["compute_capability_major"], values["compute_capability_minor"]) == (8, 6)
+
+
+def test_remapped_rows_are_those_after_uncorrectable_errors(opened: Opened) -> None:
+    profile = h200_node()
+    profile["devices"][0]["RemappedRows"] = [5, 4, 1, 0]
+    nvml, _ = opened(profile)
+    assert take(COUNTERS, nvml, 0)[0]["rows_remapped_uncorrectable"] == 4
+
+
+LARGEST = {
+    "UtilizationRates": ("utilization_before_percent", 100),
+    "ComputeMode": ("compute_mode", 3),
+    "MigMode": ("mig_mode", 1),
+    "EccMode": ("ecc_mode", 1),
+    "PersistenceMode": ("persistence_mode", 1),
+    "MaxPcieLinkWidth": ("pcie_width_max", 64),
+}
+
+
+@pytest.mark.parametrize("call", LARGEST)
+def test_the_largest_value_that_makes_sense_is_taken_and_the_next_is_not(opened: Opened, call: str) -> None:
+    key, largest = LARGEST[call]
+    for number, value in ((largest, largest), (largest + 1, None)):
+        fault = {"call": f"nvmlDeviceGet{call}", "value": number}
+        nvml, _ = opened({**h200_node(), "faults": [fault]})
+        assert take(AT_REST, nvml, 0)[0][key] == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "written", "read"),
+    [
+        (0, "dVal", 1.5, 1.5),
+        (1, "ullVal", 2**40 + 7, 7),  # the upper half is not part of a 32 bit value
+        (2, "ulVal", 26562, 26562),
+        (3, "ullVal", 2**40 + 7, 2**40 + 7),
+        (4, "sllVal", -5, -5),
+        (9, "ullVal", 2**40 + 7, 2**40 + 7),
+    ],
+)
+def test_a_field_value_is_read_by_the_type_that_nvml_gives_it(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, kind: int, member: str, written: float, read: float
+) -> None:
+    nvml, _ = opened(h200_node())
+    field = nvml.constant("c_nvmlFieldValue_t")()
+    field.valueType = kind
+    setattr(field.value, member, written)
+    monkeypatch.setattr(nvml, "ask", lambda call, device, fields: Answer([field]))
+    assert _field("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, 0) == Answer(read)
 
 
 def test_energy_which_takes_milliseconds_is_not_read_at_a_tick(opened: Opened) -> None:

@@ -45,6 +45,9 @@ RTX_4090 = part(
     pcie=(4, 16),
 )
 V100 = part("Tesla V100-SXM2-32GB", capability=(7, 0), cores=5120, memory_mhz=877, bits=4096, pcie=(3, 16))
+A40 = part("NVIDIA A40", capability=(8, 6), cores=10752, memory_mhz=7251, bits=384, pcie=(4, 16))
+B200 = part("NVIDIA B200", capability=(10, 0), cores=18944, memory_mhz=3996, bits=8192, pcie=(5, 16))
+B300 = part("NVIDIA B300", capability=(10, 3), cores=18944, memory_mhz=3996, bits=8192, pcie=(6, 16))
 T4 = part("Tesla T4", capability=(7, 5), cores=2560, memory_mhz=5001, bits=256, pcie=(3, 16))
 
 
@@ -71,6 +74,9 @@ def test_memory_moves_two_words_of_the_buss_width_a_clock(device: Device, gb_per
         (H200, 1465, 792.1),  # 132 x 1465 x 4096: where 700 W hold it
         (H100, 1980, 1070.5),
         (A100, 1410, 311.9),  # 108 x 1410 x 2048
+        (A40, 1740, 149.7),  # 84 x 1740 x 1024
+        (B200, 1965, 2382.4),  # 148 x 1965 x 8192
+        (B300, 1965, 2382.4),
         (L4, 2040, 121.2),  # 58 x 2040 x 1024
         (L40S, 2520, 366.4),  # 142 x 2520 x 1024
         (RTX_4090, 2520, 165.2),  # 128 x 2520 x 512, half the rate of an L40S
@@ -85,13 +91,16 @@ def test_tensor_cores_multiply_so_much_a_clock_and_multiprocessor(
     assert gemm_limit_tflops(device, clock_mhz) == pytest.approx(tflops, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("device", "gb_per_s"),
-    [(H200, 63.0), (A100, 31.5), (V100, 15.8)],  # 16 lanes x 3.938, 1.969, 0.985
-    ids=lambda value: value.name if isinstance(value, Device) else "",
-)
-def test_the_host_link_is_so_many_lanes_of_its_generation(device: Device, gb_per_s: float) -> None:
-    assert host_link_limit_gb_per_s(device) == pytest.approx(gb_per_s, abs=0.05)
+GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+USEFUL_BITS = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 242 / 256}
+"""Of all bits on the line, by generation."""
+
+
+@pytest.mark.parametrize("generation", GIGATRANSFERS)
+def test_the_host_link_is_so_many_lanes_of_its_generation(generation: int) -> None:
+    device = H200.model_copy(update={"readings": {**H200.readings, "pcie_generation_max": generation}})
+    expected = 16 * GIGATRANSFERS[generation] * USEFUL_BITS[generation] / 8
+    assert host_link_limit_gb_per_s(device) == pytest.approx(expected, rel=5e-4)
 
 
 def test_half_the_lanes_are_half_the_link() -> None:

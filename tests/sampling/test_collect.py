@@ -109,6 +109,12 @@ def test_times_are_relative_to_the_start_of_the_run() -> None:
     assert samples.xids == [XidEvent(t_s=5.75, nvml_index=4, xid=79), XidEvent(t_s=6.0, nvml_index=None, xid=48)]
 
 
+def test_times_are_kept_to_a_tenth_of_a_millisecond() -> None:
+    xid = {"event": "xid", "t_s": 100.00026, "nvml_index": 0, "xid": 13}
+    samples = collect([columns("power_w"), sample(100.12344, [80.0]), xid])
+    assert (samples.t_s, samples.xids[0].t_s) == ([0.1234], 0.0003)
+
+
 def test_the_largest_memory_of_each_process_on_each_device_is_kept() -> None:
     samples = collect(
         [
@@ -131,8 +137,14 @@ def test_a_process_of_nobody_here_has_no_rank() -> None:
 
 
 def test_memory_that_was_never_known_is_null_and_one_known_value_is_enough() -> None:
-    samples = collect([processes((0, 11, None), (0, 12, None), (0, 13, 4)), processes((0, 12, 6), (0, 13, None))])
-    assert {process.pid: process.memory_used_bytes for process in samples.processes} == {11: None, 12: 6, 13: 4}
+    samples = collect(
+        [
+            processes((0, 11, None), (0, 12, None), (0, 13, 4), (0, 14, 0)),
+            processes((0, 12, 6), (0, 13, None), (0, 14, None)),
+        ]
+    )
+    used = {process.pid: process.memory_used_bytes for process in samples.processes}
+    assert used == {11: None, 12: 6, 13: 4, 14: 0}
 
 
 def test_health_tells_lateness_cost_and_missed_ticks() -> None:
@@ -158,7 +170,7 @@ def test_a_sensor_that_never_ticked_has_null_and_not_zero() -> None:
     assert (samples.t_s, samples.devices) == ([], [])
     health = samples.health
     assert health is not None
-    assert health.ticks == 0
+    assert (health.ticks, health.missed_ticks) == (0, 0)
     assert (health.lateness_mean_ms, health.lateness_max_ms, health.cost_ms_per_tick) == (None, None, None)
 
 

@@ -49,6 +49,16 @@ def test_an_xid_of_a_gpu_whose_index_is_refused_is_not_lost(opened: Opened) -> N
     assert XidListener(nvml, [0, 1]).poll() == [(None, 79)]
 
 
+def test_a_poll_never_waits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, _ = opened(node())
+    listener = XidListener(nvml, [0, 1])
+    asked: list[tuple[Any, ...]] = []
+    ask = nvml.ask
+    monkeypatch.setattr(nvml, "ask", lambda *arguments: asked.append(arguments) or ask(*arguments))
+    listener.poll()
+    assert [(arguments[0], arguments[-1]) for arguments in asked] == [("EventSetWait_v2", 0)]
+
+
 @pytest.mark.parametrize(("code", "reason"), [(3, "NOT_SUPPORTED"), (4, "NO_PERMISSION"), (999, "UNKNOWN")])
 def test_a_driver_without_event_sets_is_a_reason_and_silence(opened: Opened, code: int, reason: str) -> None:
     refused = {"call": "nvmlEventSetCreate", "error": code}

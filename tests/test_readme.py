@@ -1,0 +1,73 @@
+"""What the README shows is what the program prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpubalance.checks.verdict import judge
+from gpubalance.record.file import load_run
+from gpubalance.reports.terminal import report_lines
+from tests.support import ROOT, command_environment, run_cli
+
+README = (ROOT / "README.md").read_text()
+RUNS = ROOT / "examples/runs"
+
+
+def block(name: str) -> str:
+    """The code block that follows a marker such as <!-- help: bench -->."""
+    match = re.search(rf"<!-- {re.escape(name)} -->\n+```text\n(.*?)```", README, re.DOTALL)
+    assert match is not None, f"README has no block {name!r}"
+    return match[1]
+
+
+def test_the_options_in_the_readme_are_those_of_the_program() -> None:
+    environment = command_environment(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
+    shown = run_cli("bench", "--help", env=environment).stdout
+    options = shown[shown.index("Options:") :].rstrip()
+    assert block("help: bench").rstrip() == options
+
+
+def test_the_report_in_the_readme_is_the_report_of_a_run_that_is_kept() -> None:
+    run = load_run(RUNS / "h200x2-slow.json")
+    text = "".join(f"{line.text}\n" for line in report_lines(run, judge(run), "run.json"))
+    assert block("report: h200x2-slow") == text
+
+
+@pytest.mark.parametrize("name", re.findall(r"\(examples/([^)]+)\)", README))
+def test_files_that_the_readme_points_to_exist(name: str) -> None:
+    assert (ROOT / "examples" / name).exists()
+
+
+def test_every_exit_code_of_the_program_is_in_the_table() -> None:
+    table = README[README.index("## Exit codes") : README.index("## Options")]
+    rows = re.findall(r"^\| ([0-9, ]+) \|", table, re.MULTILINE)
+    codes = {int(code) for row in rows for code in row.split(",")}
+    assert codes == {0, 1, 2, 3, 129, 130, 143}
+
+
+def test_the_score_of_the_worked_example_is_what_analysis_computes() -> None:
+    from gpubalance.analysis.balance import balance_of
+    from gpubalance.analysis.steps import arrays_of
+    from gpubalance.testing.runs import make_attempt, steady
+
+    steps = arrays_of(make_attempt(steady([100.0] * 7 + [120.0]), transfer_ms=20.0))
+    assert "100 x 120/140 = 85.7" in README.replace("\n", " ")
+    assert f"{balance_of(steps).score:.1f}" == "85.7"
+
+
+def test_no_line_of_a_report_is_wider_than_80_columns_unless_a_word_is() -> None:
+    for path in RUNS.glob("*.json"):
+        run = load_run(path)
+        for line in report_lines(run, judge(run), "run.json"):
+            assert len(line.text) <= 80 or " " not in line.text.strip()
+
+
+def test_kept_runs_hold_no_real_ids() -> None:
+    uuid = re.compile(r"GPU-([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})")
+    for path in Path(RUNS).glob("*.json"):
+        found = set(uuid.findall(path.read_text()))
+        assert found
+        assert all(first in ("11111111", "22222222") for first, *_ in found)
