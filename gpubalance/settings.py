@@ -81,6 +81,9 @@ class BenchSettings:
         _positive("batch", self.batch)
         _positive("budget", self.budget_s)
         _positive("stall timeout", self.stall_s)
+        _positive("expect-gpus", self.expect_gpus)
+        if self.min_score is not None and not 0 <= self.min_score <= 100:
+            raise UsageError(f"min-score must lie between 0 and 100, not {self.min_score:g}")
         _one_of("device", self.device, ("auto", "cuda", "cpu"))
         _one_of("model", self.model, MODELS)
         _one_of("launcher", self.launcher, ("auto", "env", "none"))
@@ -95,11 +98,13 @@ class BenchSettings:
 
 
 MIN_SAMPLE_INTERVAL_S = 0.05
+LARGEST = 1e9
+"""No count, batch or number of seconds that anybody means is larger."""
 
 
 def _positive(name: str, value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise UsageError(f"{name} must be above 0, not {value:g}")
+    if value is not None and not 0 < value <= LARGEST:
+        raise UsageError(f"{name} must be above 0 and finite, not {value:g}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -222,12 +222,12 @@ def test_whatever_makes_sense_can_be_asked_for(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("nproc", 0, "nproc must be above 0, not 0"),
-        ("nproc", -2, "nproc must be above 0, not -2"),
-        ("batch", 0, "batch must be above 0, not 0"),
-        ("budget_s", 0.0, "budget must be above 0, not 0"),
-        ("budget_s", float("nan"), "budget must be above 0, not nan"),
-        ("stall_s", 0.0, "stall timeout must be above 0, not 0"),
+        ("nproc", 0, "nproc must be above 0 and finite, not 0"),
+        ("nproc", -2, "nproc must be above 0 and finite, not -2"),
+        ("batch", 0, "batch must be above 0 and finite, not 0"),
+        ("budget_s", 0.0, "budget must be above 0 and finite, not 0"),
+        ("budget_s", float("nan"), "budget must be above 0 and finite, not nan"),
+        ("stall_s", 0.0, "stall timeout must be above 0 and finite, not 0"),
     ],
 )
 def test_amounts_must_be_above_zero(name: str, value: float, message: str) -> None:

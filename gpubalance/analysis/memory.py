@@ -64,8 +64,8 @@ def memory_of(run: Run) -> Memory:
 
 def skew_of(peaks: Sequence[int], capacities: Sequence[int]) -> tuple[float, float, int]:
     """(score 0 to 100, skew 0 to 1, head-room lost in bytes) of the peaks of all ranks.
-    The reference is the
-       k-th smallest share, as for compute.
+
+    The reference is the k-th smallest share, as for compute.
     """
     shares = [peak / capacity for peak, capacity in zip(peaks, capacities, strict=True)]
     fullest = max(shares)
@@ -84,14 +84,18 @@ def _reference(shares: Sequence[float]) -> float:
 
 
 def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
-    processes = [p for p in run.samples.processes if p.device == device and p.memory_used_bytes is not None]
+    home = _homes(run)
+    processes = [
+        p
+        for p in run.samples.processes
+        if p.device == device and p.memory_used_bytes is not None and (p.rank is None or p.pid in home)
+    ]
     if not any(process.rank is not None for process in run.samples.processes):
         processes = []  # pids of another namespace: nobody's share can be told
-    home = _homes(run)
     used = _peak_used(run, device)
     reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")
-    own_rank = [p for p in processes if p.rank is not None and home.get(p.pid) == device]
-    strangers = [p for p in processes if p.rank is not None and home.get(p.pid, device) != device]
+    own_rank = [p for p in processes if p.rank is not None and home[p.pid] == device]
+    strangers = [p for p in processes if p.rank is not None and home[p.pid] != device]
     foreign = [p for p in processes if p.rank is None]
     if not processes:
         return DeviceMemory(device, capacity, None, None, None, _whole(reserved), used)
@@ -102,12 +106,14 @@ def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
 
 
 def _homes(run: Run) -> dict[int, int]:
-    """Process -> device, of the ranks. The process that sees all devices comes after them, as rank 0 of the same
-    attempt once more: it is at home everywhere, and what it holds is nobody's peak and nobody's leak.
+    """Process -> device, of the ranks of the first attempt, which is the one that is judged. A confirming attempt uses
+    the same devices later, and the process that sees all devices comes as rank 0 once more: what those hold is nobody's
+    peak and nobody's leak.
     """
-    first: dict[tuple[int, int], RankInfo] = {}
+    first: dict[int, RankInfo] = {}
     for info in run.ranks:
-        first.setdefault((info.attempt, info.rank), info)
+        if info.attempt == 0:
+            first.setdefault(info.rank, info)
     return {info.pid: info.device for info in first.values()}
 
 

@@ -30,6 +30,10 @@ class Transient:
 
     loss: float
     allowance: float
+    """What independent jitter of each rank would cost."""
+    gate_warn: float
+    gate_fail: float
+    """Losses above which it warns and fails: the fixed gate or twice the allowance, whichever is larger."""
     state: Literal["ok", "warn", "fail"]
     kind: Class
     rank: int | None
@@ -43,14 +47,13 @@ def find_transient(steps: Steps, balance: Balance, *, on_cpu: bool, seed: int = 
     flat = ordinary.reshape(steps.ranks, -1)
     loss = (balance.slowest_ms - float(medians.max())) / balance.step_ms
     allowance = jitter_cost(flat, medians, seed) / balance.step_ms
-    warn, fail = (CPU_WARN_SHARE, CPU_FAIL_SHARE) if on_cpu else (WARN_SHARE, FAIL_SHARE)
-    over_warn, over_fail = (loss > max(gate, ALLOWANCES * allowance) for gate in (warn, fail))
-    if steps.ranks < 2 or not over_warn:
-        return Transient(loss, allowance, "ok", "healthy", None)
+    gates = (CPU_WARN_SHARE, CPU_FAIL_SHARE) if on_cpu else (WARN_SHARE, FAIL_SHARE)
+    warn, fail = (max(gate, ALLOWANCES * allowance) for gate in gates)
+    if steps.ranks < 2 or loss <= warn:
+        return Transient(loss, allowance, warn, fail, "ok", "healthy", None)
     rank = _leading(blame(flat, float(medians.max())))
-    return Transient(
-        loss, allowance, "fail" if over_fail else "warn", "rotating" if rank is None else "intermittent", rank
-    )
+    kind: Class = "rotating" if rank is None else "intermittent"
+    return Transient(loss, allowance, warn, fail, "fail" if loss > fail else "warn", kind, rank)
 
 
 def jitter_cost(compute: Array, medians: Array, seed: int) -> float:

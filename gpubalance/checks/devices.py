@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from gpubalance.analysis.facts import Facts
-from gpubalance.checks.evidence import abnormal_reasons
+from gpubalance.analysis.sampled import Sampled
+from gpubalance.checks.evidence import REASON_NAMES
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.run import Run
@@ -19,6 +20,13 @@ Azure's lists; newer drivers log many application faults as Xids, so that these 
 MEMORY_WARN, MEMORY_WARN_FULL = 0.20, 0.30
 MEMORY_FAIL, MEMORY_FAIL_FULL = 0.30, 0.50
 LEAK_BYTES = 64 * 2**20
+
+HARDWARE_SLOWDOWN, SOFTWARE_THERMAL = (0.0, 0.01), (0.01, 0.10)
+"""Shares of the loaded samples above which a slowdown warns and fails; to be calibrated on sick GPUs."""
+SLOWDOWN_SAMPLES = 3
+"""A single sample may be the edge of a load."""
+SOFTWARE_THERMAL_BIT, POWER_CAP_BIT = 0x20, 0x4
+LOW_CLOCK, LOW_CLOCK_CAPPED = 0.65, 0.5
 
 
 def check_results(run: Run, facts: Facts) -> list[Finding]:
@@ -43,7 +51,10 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
 def _losses(run: Run, attempt: DdpAttempt) -> list[Finding]:
     lost = [rank for rank in attempt.ranks if rank.loss is None]
     if len(lost) == len(attempt.ranks):
-        return []
+        # One rank's NaN reaches all in the next all-reduce, and nothing in this model can make one.
+        text = "the loss is not a number on any rank: somebody computed or sent garbage"
+        step = "run the solo and collectives workloads to see which device or link it is"
+        return [Finding("loss", State.FAIL, text, next_step=step, required=True)]
     return [
         Finding(
             "loss",
@@ -125,7 +136,7 @@ def _skew(run: Run, facts: Facts) -> Finding:
     return Finding(
         "memory_skew",
         state,
-        f"memory is uneven: the fullest device holds {percent(fullest)}, its peers {percent(skew)} less of that",
+        f"memory is uneven: the fullest device is {percent(fullest)} full, the emptiest holds {percent(skew)} less",
         subject=_fullest(run, facts),
         observed=f"skew {percent(skew)}",
         expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
@@ -195,18 +206,50 @@ def _growth(run: Run, device: int, key: str) -> int:
 
 
 def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
+    """Thermal and power slowdowns of the hardware, by their share of the loaded samples."""
+    return [
+        finding
+        for sampled in facts.sampled
+        if sampled is not None
+        for finding in (*_reasons(run, sampled), *_low_clock(run, facts, sampled))
+    ]
+
+
+def _reasons(run: Run, sampled: Sampled) -> list[Finding]:
+    label = device_label(run.plan.devices[sampled.device])
     findings = []
-    for sampled in facts.sampled:
-        if sampled is None:
+    for bit, share in sampled.reasons_share.items():
+        if bit not in REASON_NAMES:
             continue
-        for line in abnormal_reasons(sampled):
-            label = device_label(run.plan.devices[sampled.device])
-            findings.append(
-                Finding(
-                    "slowdown",
-                    State.WARN,
-                    f"{label}: {line}",
-                    next_step="check power and cooling of that GPU",
-                )
+        warn, fail = SOFTWARE_THERMAL if bit == SOFTWARE_THERMAL_BIT else HARDWARE_SLOWDOWN
+        if share <= warn:
+            continue
+        enough = share * sampled.samples >= SLOWDOWN_SAMPLES
+        findings.append(
+            Finding(
+                "slowdown",
+                State.FAIL if share > fail and enough else State.WARN,
+                f"{label}: {REASON_NAMES[bit]} in {percent(share)} of the loaded samples",
+                expected=f"at most {percent(warn)} (fails above {percent(fail)})",
+                next_step="check power and cooling of that GPU",
             )
+        )
     return findings
+
+
+def _low_clock(run: Run, facts: Facts, sampled: Sampled) -> list[Finding]:
+    """A clock far below its maximum while multiplying matrices, and no power cap that would explain it."""
+    device = run.plan.devices[sampled.device]
+    seen = facts.gemm_clock_mhz[sampled.device] if sampled.device < len(facts.gemm_clock_mhz) else None
+    highest = device.readings.get("sm_clock_max_mhz")
+    capped = sampled.reasons_share.get(POWER_CAP_BIT, 0.0) > LOW_CLOCK_CAPPED
+    if seen is None or not isinstance(highest, int | float) or capped or seen >= LOW_CLOCK * highest:
+        return []
+    return [
+        Finding(
+            "low_clock",
+            State.WARN,
+            f"{device_label(device)}: clock {seen:.0f} of {highest:.0f} MHz at full load, without a power cap",
+            next_step="look for locked or application clocks: nvidia-smi -q -d CLOCK,PERFORMANCE",
+        )
+    ]

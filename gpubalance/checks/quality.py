@@ -55,6 +55,22 @@ _STEPS = {
 }
 
 
+def check_identity(run: Run, facts: Facts) -> list[Finding]:
+    """Every rank must sit on the device that it was planned for, or every row of the report names the wrong card."""
+    return [
+        Finding(
+            "identity",
+            State.UNKNOWN,
+            f"rank {info.rank} ran on {info.device_uuid}, planned was {run.plan.devices[info.device].uuid}",
+            next_step="please report it with the saved record",
+            required=True,
+        )
+        for info in run.ranks
+        if None not in (info.device_uuid, run.plan.devices[info.device].uuid)
+        and info.device_uuid != run.plan.devices[info.device].uuid
+    ]
+
+
 def check_host(run: Run, facts: Facts) -> list[Finding]:
     """A host that is busy with other things, as far as it bears on the verdict."""
     findings = []

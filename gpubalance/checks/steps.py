@@ -17,7 +17,7 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
     if first is None or len(first.device_of_rank) < 2:
         return []
     seen = first.transient
-    share, allowed = percent(seen.loss), percent(2 * seen.allowance)
+    share = percent(seen.loss)
     if seen.state == "ok":
         return [
             Finding(
@@ -42,7 +42,8 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
             f"ranks that are slow now and then cost {share} of the step rate ({seen.kind}, {who})",
             subject=subject,
             observed=share,
-            expected=f"jitter of these ranks alone explains {allowed} at most",
+            expected=f"at most {percent(seen.gate_warn)} (fails above {percent(seen.gate_fail)}); "
+            f"ordinary jitter of these ranks costs {percent(seen.allowance)}",
             evidence=(*note, "cause not attributed"),
             next_step="none: this fault was injected on purpose"
             if run.injected

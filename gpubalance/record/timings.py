@@ -32,8 +32,8 @@ class RankSteps(Record):
     """Index into the devices of the plan."""
     samples_per_step: int
     units_per_step: float
-    """Work of one step, 1 being the planned batch: how much longer this rank's own device takes for its samples than for
-    the planned ones. Not the ratio of samples, because the optimizer costs the same for any batch."""
+    """Work of one step, 1 being the planned batch: how much longer this rank's own device takes for its samples than
+    for the planned ones. Not the ratio of samples, because the optimizer costs the same for any batch."""
     fenced: list[FencedBlock]
     overlapped_step_ms: list[float]
     """Mean step of each overlapped block, communication overlapped as in real training."""

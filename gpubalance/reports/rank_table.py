@@ -11,8 +11,14 @@ from gpubalance.node.readings import reason_names
 from gpubalance.record.run import Run
 
 NONE = "-"
-HEADINGS = ("rank", "compute", "wait", "speed", "useful", "SM", "NVML", "memory", "clock", "power", "temp")
-CPU_HEADINGS = ("rank", "compute", "wait", "speed", "cores", "memory")
+HEADINGS = (
+    ("rank", "compute", "wait", "blame", "speed", "useful", "SM", "NVML", "memory", "clock", "power", "temp"),
+    ("", "ms", "ms", "ms", "", "%", "%", "%", "GB", "MHz", "W", "C"),
+)
+CPU_HEADINGS = (
+    ("rank", "compute", "wait", "blame", "speed", "cores", "memory"),
+    ("", "ms", "ms", "ms", "", "used", "GB"),
+)
 
 
 def rank_lines(run: Run, facts: Facts) -> list[str]:
@@ -24,17 +30,17 @@ def rank_lines(run: Run, facts: Facts) -> list[str]:
     headings = CPU_HEADINGS if on_cpu else HEADINGS
     rows = [_cpu_row(facts, first, rank) if on_cpu else _gpu_row(facts, first, rank) for rank in _ranks(first)]
     names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in _ranks(first)]
-    return [*aligned(headings, rows), *names, *_reason_lines(run, facts)]
+    return [*aligned([*headings, *rows]), *names, *_reason_lines(run, facts)]
 
 
 def _ranks(first: AttemptFacts) -> range:
     return range(len(first.device_of_rank))
 
 
-def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell, two spaces apart, numbers to the right."""
-    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _speed(first: AttemptFacts, rank: int) -> str:
@@ -47,45 +53,46 @@ def _gpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
     sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
     useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
     return [
-        str(rank),
-        f"{first.compute_ms[rank]:.2f} ms",
-        f"{first.wait_ms[rank]:.2f}",
-        _speed(first, rank),
-        _share(useful),
-        _share(sampled.sm if sampled else None),
-        _share(sampled.utilization if sampled else None),
+        *_times(first, rank),
+        _number(useful, 100),
+        _number(sampled.sm if sampled else None, 100),
+        _number(sampled.utilization if sampled else None, 100),
         _memory(facts, first.device_of_rank[rank]),
-        _number(sampled.sm_clock_mhz if sampled else None, "MHz"),
-        _number(sampled.power_w if sampled else None, "W"),
-        _number(sampled.temperature_c if sampled else None, "C"),
+        _number(sampled.sm_clock_mhz if sampled else None),
+        _number(sampled.power_w if sampled else None),
+        _number(sampled.temperature_c if sampled else None),
     ]
 
 
 def _cpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
     sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
+    cores = sampled.cpu if sampled else None
     resident = sampled.resident_bytes if sampled else None
     return [
-        str(rank),
-        f"{first.compute_ms[rank]:.2f} ms",
-        f"{first.wait_ms[rank]:.2f}",
-        _speed(first, rank),
-        f"{sampled.cpu:.2f}" if sampled and sampled.cpu is not None else NONE,
-        f"{resident / 1e6:.0f} MB" if resident is not None else NONE,
+        *_times(first, rank),
+        NONE if cores is None else f"{cores:.2f}",
+        NONE if resident is None else f"{resident / 1e9:.2f}",
     ]
 
 
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{100 * value:.0f} %"
+def _times(first: AttemptFacts, rank: int) -> list[str]:
+    return [
+        str(rank),
+        f"{first.compute_ms[rank]:.2f}",
+        f"{first.wait_ms[rank]:.2f}",
+        f"{first.balance.blame_ms[rank]:.2f}",
+        _speed(first, rank),
+    ]
 
 
-def _number(value: float | None, unit: str) -> str:
-    return NONE if value is None else f"{value:.0f} {unit}"
+def _number(value: float | None, scale: float = 1.0) -> str:
+    return NONE if value is None else f"{scale * value:.0f}"
 
 
 def _memory(facts: Facts, device: int) -> str:
     for memory in facts.memory.devices:
         if memory.device == device and memory.own is not None:
-            return f"{memory.own / 1e9:.1f} GB"
+            return f"{memory.own / 1e9:.1f}"
     return NONE
 
 

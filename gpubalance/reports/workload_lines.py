@@ -64,7 +64,7 @@ def bandwidth_lines(run: Run) -> list[str]:
         if run.plan.backend == "nccl"
         else ("gloo on the CPU: not comparable with NCCL")
     )
-    return [*aligned(headings, rows), note]
+    return [*aligned([headings, *rows]), note]
 
 
 def _row(row: CollectiveRow) -> tuple[str, ...]:

@@ -55,10 +55,14 @@ class WithLoss(nn.Module):
         self.dtype = dtype
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Mean square of the output as a vector of one element, so that DataParallel can gather it."""
+        """Sum of squares a row, mean over rows, as a vector of one element so that DataParallel can gather it.
+
+        Not the mean over all elements: its gradients would underflow to zero in float16, and a GPU that multiplies
+        zeros is not the GPU that trains.
+        """
         with torch.autocast(x.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32, cache_enabled=False):
             out = self.model(x)
-        loss: torch.Tensor = out.float().square().mean().reshape(1)
+        loss: torch.Tensor = out.float().square().sum(-1).mean().reshape(1)
         return loss
 
 

@@ -131,13 +131,20 @@ def test_a_loss_that_is_not_finite_on_one_rank_fails_and_is_named() -> None:
     assert look(run).verdict is Verdict.FAIL
 
 
-@pytest.mark.parametrize("values", [(0.5, 0.5), (None, None)])
-def test_losses_that_are_alike_are_no_finding(values: tuple[float | None, ...]) -> None:
-    assert all_of(make_run([losses(*values)]), "loss") == []
+def test_losses_that_are_numbers_are_no_finding() -> None:
+    assert all_of(make_run([losses(0.5, 0.5)]), "loss") == []
+
+
+def test_a_loss_that_is_not_a_number_on_any_rank_fails_and_names_nobody() -> None:
+    """One rank's NaN reaches all others in the next all-reduce."""
+    finding = one(make_run([losses(None, None)]), "loss")
+    assert finding.state is State.FAIL
+    assert finding.subject is None
 
 
 def test_ranks_are_compared_with_their_peers_of_the_same_attempt() -> None:
-    assert all_of(make_run([losses(None, None), losses(0.5, 0.5, attempt=1)]), "loss") == []
+    findings = all_of(make_run([losses(0.5, 0.5), losses(None, 0.5, attempt=1)]), "loss")
+    assert [finding.message for finding in findings] == ["the loss of rank 0 is not a number while its peers' is"]
 
 
 def test_an_attempt_that_was_cut_short_has_no_losses_to_compare() -> None:
@@ -185,7 +192,7 @@ def test_memory_skew_warns_and_fails_by_skew_and_by_how_full_it_is(fullest: floa
 def test_uneven_memory_is_described_and_the_fullest_device_named() -> None:
     run = holding(41, 60)
     finding = one(run, "memory_skew")
-    assert "the fullest device holds 60 %, its peers 31.7 % less of that" in finding.message
+    assert "the fullest device is 60 % full, the emptiest holds 31.7 % less" in finding.message
     assert finding.subject is not None
     assert finding.subject.startswith("rank 1 on cuda:1")
     assert finding.evidence == ("head-room lost on the other devices: 19.0 GiB",)
@@ -197,7 +204,7 @@ def test_the_fullest_device_is_the_one_with_the_largest_share() -> None:
     run = holding(40, 60)
     small = run.memory[0].model_copy(update={"capacity_bytes": 50 * GIB})
     finding = one(run.model_copy(update={"memory": [small, run.memory[1]]}), "memory_skew")
-    assert "holds 80 %, its peers 25 % less" in finding.message
+    assert "is 80 % full, the emptiest holds 25 % less" in finding.message
     assert finding.subject is not None
     assert finding.subject.startswith("rank 0 ")
 
@@ -323,12 +330,47 @@ def slowed(*reasons: int) -> Run:
         (0x80, "hardware power brake"),
     ],
 )
-def test_a_slowdown_that_is_never_normal_warns(bit: int, name: str) -> None:
+def test_a_slowdown_that_is_never_normal_is_said_with_its_share_of_the_time(bit: int, name: str) -> None:
     run = slowed(0x4 | bit, 0x4, 0x4, 0x4)
     finding = one(run, "slowdown")
     assert finding.message.startswith("cuda:1 nvml:1 GPU-00000002-")
     assert finding.message.endswith(f"{name} in 25 % of the loaded samples")
     assert look(run).verdict is Verdict.WARN
+
+
+@pytest.mark.parametrize(
+    ("bit", "slow", "samples", "verdict"),
+    [
+        (0x80, 2, 4, Verdict.WARN),  # two samples may be the edge of a load
+        (0x80, 3, 4, Verdict.FAIL),
+        (0x40, 3, 299, Verdict.FAIL),  # 1.003 % is above 1 %
+        (0x40, 3, 300, Verdict.WARN),  # 1 % is not
+        (0x20, 3, 30, Verdict.WARN),  # software thermal slowdown: 10 % is not above 10 %
+        (0x20, 4, 30, Verdict.FAIL),
+        (0x20, 1, 100, Verdict.PASS),  # 1 % of software thermal slowdown is let pass
+    ],
+)
+def test_a_slowdown_fails_by_its_share_of_the_time(bit: int, slow: int, samples: int, verdict: Verdict) -> None:
+    assert look(slowed(*[bit] * slow, *[0x4] * (samples - slow))).verdict is verdict
+
+
+def multiplying(clock_mhz: int, reason: int) -> Run:
+    """Device 1 multiplies matrices at this clock, and trains with this event reason."""
+    columns = {"sm_clock_mhz": [clock_mhz, clock_mhz], "event_reasons": [reason, reason]}
+    return healthy(
+        samples=Samples(t_s=[1.0, 3.0], devices=[DeviceSamples(device=1, columns=columns)]),
+        phases=[
+            Phase(name="probe gemm", attempt=0, begin_s=0.0, end_s=2.0),
+            Phase(name="ddp overlapped", attempt=0, begin_s=2.0, end_s=4.0),
+        ],
+    )
+
+
+@pytest.mark.parametrize(("clock_mhz", "reason", "warns"), [(1286, 0, True), (1287, 0, False), (1000, 0x4, False)])
+def test_a_low_clock_warns_unless_a_power_cap_explains_it(clock_mhz: int, reason: int, warns: bool) -> None:
+    """65 % of 1980 MHz are 1287 MHz."""
+    found = all_of(multiplying(clock_mhz, reason), "low_clock")
+    assert [finding.state for finding in found] == [State.WARN] * warns
 
 
 @pytest.mark.parametrize("reasons", [(0x4, 0x4), (0x1, 0x2), (0x10, 0x100), (0, 0)])

@@ -213,3 +213,17 @@ def test_the_ranks_own_processes_are_not_foreign() -> None:
 def test_where_none_of_our_own_pids_is_listed_nobody_can_be_told_from_us() -> None:
     """Inside a container the driver may give the host's pids."""
     assert all_of(with_processes((0, 90001, None), (1, 90002, None)), "foreign_process") == []
+
+
+def test_a_rank_on_another_device_than_planned_leaves_no_verdict() -> None:
+    run = healthy()
+    moved = run.ranks[1].model_copy(update={"device_uuid": "GPU-99999999"})
+    run = run.model_copy(update={"ranks": [run.ranks[0], moved]})
+    assert one(run, "identity").message.startswith("rank 1 ran on GPU-99999999, planned was GPU-00000002-")
+    assert look(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_rank_that_cannot_tell_its_device_is_believed() -> None:
+    run = healthy()
+    silent = run.ranks[1].model_copy(update={"device_uuid": None})
+    assert all_of(run.model_copy(update={"ranks": [run.ranks[0], silent]}), "identity") == []
