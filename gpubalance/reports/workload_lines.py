@@ -74,10 +74,15 @@ def _row(row: CollectiveRow) -> tuple[str, ...]:
         _size(row.size_bytes),
         row.mode,
         f"{row.time_us:.1f}",
-        f"{row.algorithm_bandwidth_gb_per_s:.2f}",
-        f"{row.bus_bandwidth_gb_per_s:.2f}",
+        _bandwidth(row.algorithm_bandwidth_gb_per_s),
+        _bandwidth(row.bus_bandwidth_gb_per_s),
         str(row.wrong_elements),
     )
+
+
+def _bandwidth(gb_per_s: float) -> str:
+    """Two decimals as nccl-tests prints them, four where those would say 0.0."""
+    return f"{gb_per_s:.2f}" if gb_per_s >= 0.1 else f"{gb_per_s:.4f}"
 
 
 def _size(size: int) -> str:
