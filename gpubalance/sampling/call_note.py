@@ -1,8 +1,7 @@
 """A note of the NVML call that is under way, so that a hang has a name.
 
 The sensor writes it before each call and clears it after; whoever waits for the sensor reads it. It is one write of
-a fixed size to a small file, about 1 us. Not a memory map: with one in the process, NVML's slow counters (energy,
-NVLink errors) corrupt memory within seconds on driver 580.159.04, six processes of six, and never without one.
+a fixed size to a small file, about 1 us.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ def collect_samples(
             )
             for event in events
             if event["event"] == "counters"
-        ],
+        ]
+        + _failed_counters(events, start_s),
         xids=[
             XidEvent(t_s=round(event["t_s"] - start_s, 4), nvml_index=event["nvml_index"], xid=event["xid"])
             for event in events
@@ -54,6 +55,23 @@ def collect_samples(
             update={"hung_in": hung_in, "died_with": died_with, "last_words": last_words}
         ),
     )
+
+
+def _failed_counters(events: Sequence[Event], start_s: float) -> list[CounterReading]:
+    """A look that failed is null for every device, with the reason."""
+    devices = sorted({event["device"] for event in events if event["event"] == "counters"}) or [0]
+    return [
+        CounterReading(
+            t_s=round(event["t_s"] - start_s, 4),
+            edge=event["edge"],
+            device=device,
+            values={},
+            missing={"counters": event["reason"]},
+        )
+        for event in events
+        if event["event"] == "counters_failed"
+        for device in devices
+    ]
 
 
 def _devices(events: Sequence[Event], ticks: Sequence[Event], columns: Sequence[str]) -> list[DeviceSamples]:

@@ -21,11 +21,15 @@ from gpubalance.node.snapshot import take_snapshot
 from gpubalance.record.rank_log import RankLog
 from gpubalance.sampling.call_note import CallNote
 from gpubalance.sampling.commands import Command, Commands
+from gpubalance.sampling.counters import CounterLooks
 from gpubalance.sampling.sources import GpuSource, HostSource, Source
 from gpubalance.sampling.xid import XidListener
 
 PROCESS_INTERVAL_S = 1.0
 """Process lists change slowly and cost more than a reading."""
+
+COUNTERS_LIMIT_S = 1.5
+"""How long the end waits for counters that are being read; below what the parent waits for the sensor."""
 
 BUSY_WINDOW_S = 0.3
 """How long the host is watched before the run to see whether it is busy."""
@@ -34,15 +38,18 @@ BUSY_WINDOW_S = 0.3
 class Sensor:
     """The loop: orders, ticks, and the log lines they make."""
 
-    def __init__(self, log: RankLog, nvml: Nvml | str, interval_s: float) -> None:
+    def __init__(self, log: RankLog, nvml: Nvml | str, interval_s: float, folder: Path, stand_in: Path | None) -> None:
         self._log = log
         self._nvml = nvml
         self._interval_s = interval_s
+        self._folder = folder
+        self._stand_in = stand_in
         self._source: Source | None = None
         self._xids: XidListener | None = None
+        self._looks: CounterLooks | None = None
         self._columns: tuple[str, ...] = ()
         self._next_processes = 0.0
-        self.missed = 0
+        self._missed = 0
 
     def run(self, commands: Commands) -> None:
         """Obey until told to stop."""
@@ -62,7 +69,7 @@ class Sensor:
     def _after(self, due: float) -> float:
         """The next tick on the same grid; ticks whose time has passed are missed, not made up for."""
         skipped = int((time.monotonic() - due) / self._interval_s)
-        self.missed += skipped if self._source is not None else 0
+        self._missed += skipped if self._source is not None else 0
         return due + (skipped + 1) * self._interval_s
 
     def _obey(self, command: Command) -> None:
@@ -70,15 +77,15 @@ class Sensor:
             self._begin(command)
         elif self._source is not None and command["do"] == "ranks":
             self._source.set_ranks({int(rank): pid for rank, pid in command["pids"].items()})
-        elif self._source is not None and command["do"] == "edge":
-            for device, (values, missing) in zip(self._source.devices, self._source.counters(), strict=False):
-                self._log.write("counters", edge=command["name"], device=device, values=values, missing=missing)
+        elif self._looks is not None and command["do"] == "edge":
+            self._looks.start(command["name"])
 
     def _begin(self, command: Command) -> None:
         if isinstance(self._nvml, str) or not command["nvml"]:
             self._source = HostSource(command["devices"])
             return
         self._source = GpuSource(self._nvml, command["nvml"], command["devices"])
+        self._looks = CounterLooks(self._folder, command["nvml"], command["devices"], self._stand_in)
         self._xids = XidListener(self._nvml, command["nvml"])
         self._log.write("xid_listener", missing=self._xids.missing)
 
@@ -90,12 +97,24 @@ class Sensor:
             self._log.write("missing", device=device, reasons=reasons)
         for index, xid in self._xids.poll() if self._xids is not None else ():
             self._log.write("xid", nvml_index=index, xid=xid)
+        self._say_failures()
         if begin >= self._next_processes:
             self._next_processes = begin + PROCESS_INTERVAL_S
             self._log.write("processes", processes=source.processes())
         rounded = [[row.get(key) for key in self._columns] for row in rows]
         cost_ms = 1000 * (time.monotonic() - begin)
         self._log.write("sample", late_ms=round(late_ms, 3), cost_ms=round(cost_ms, 3), rows=rounded)
+
+    def _say_failures(self) -> None:
+        for edge, reason in self._looks.failures() if self._looks is not None else ():
+            self._log.write("counters_failed", edge=edge, reason=reason)
+
+    def end(self) -> None:
+        """Wait a moment for counters that are being read, and write the last line."""
+        if self._looks is not None:
+            self._looks.wait(COUNTERS_LIMIT_S)
+        self._say_failures()
+        self._log.write("bye", missed=self._missed)
 
     def _say_columns(self, rows: list[dict[str, float | int | None]]) -> None:
         """The columns are those of the first tick; what a device does not have is null in its rows."""
@@ -122,9 +141,9 @@ def main() -> None:
     nvml = open_nvml(CallNote(options.folder / "sensor.call"))
     node = take_snapshot(nvml, psutil.cpu_percent(interval=BUSY_WINDOW_S) / 100)
     log.write("snapshot", node=node.model_dump(mode="json"))
-    sensor = Sensor(log, nvml, options.interval)
+    sensor = Sensor(log, nvml, options.interval, options.folder, options.stand_in)
     sensor.run(Commands(sys.stdin.fileno()))
-    log.write("bye", missed=sensor.missed)
+    sensor.end()
     os._exit(0)  # closing NVML can hang; the kernel closes it as well
 
 

@@ -9,7 +9,7 @@ import psutil
 
 from gpubalance.node.devices import list_processes
 from gpubalance.node.nvml import Nvml
-from gpubalance.node.readings import COUNTERS, TICK, take
+from gpubalance.node.readings import TICK, take
 from gpubalance.sampling.gpm import Gpm
 
 Values = dict[str, float | int | None]
@@ -22,10 +22,6 @@ class Source(Protocol):
 
     def tick(self) -> tuple[list[Values], dict[int, dict[str, str]]]:
         """Values of each device, and reasons for nulls by device (only those that are new)."""
-        ...
-
-    def counters(self) -> list[tuple[Values, dict[str, str]]]:
-        """Slow counters of each device and reasons for nulls."""
         ...
 
     def processes(self) -> list[dict[str, Any]]:
@@ -61,10 +57,6 @@ class GpuSource:
             if fresh:
                 news[device] = fresh
         return rows, news
-
-    def counters(self) -> list[tuple[Values, dict[str, str]]]:
-        """Counters whose change over a phase is what counts."""
-        return [take(COUNTERS, self._nvml, index) for index in self._indices]
 
     def processes(self) -> list[dict[str, Any]]:
         """Memory of each compute process, as NVML shows it here."""
@@ -106,10 +98,6 @@ class HostSource:
                 return {"cpu_percent": process.cpu_percent(), "resident_bytes": process.memory_info().rss}
         except (KeyError, psutil.Error):
             return {"cpu_percent": None, "resident_bytes": None}
-
-    def counters(self) -> list[tuple[Values, dict[str, str]]]:
-        """Nothing is counted per CPU slot."""
-        return []
 
     def processes(self) -> list[dict[str, Any]]:
         """There is no device memory."""

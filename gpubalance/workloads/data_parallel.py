@@ -11,6 +11,7 @@ from torch import nn
 
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.models import build_batch, build_model
+from gpubalance.workloads.sgd import Sgd
 from gpubalance.workloads.timed_loop import collector_off, mean_step, window
 from gpubalance.workloads.training_step import LEARNING_RATE
 
@@ -37,7 +38,7 @@ def run(context: Context) -> None:
     for ordinal in ordinals:
         torch.cuda.reset_peak_memory_stats(ordinal)
     model = build_model(job.model, context.device, job.seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, foreach=True)
+    optimizer = Sgd(model.parameters(), LEARNING_RATE)
     batch = build_batch(job.model, job.global_batch, context.device, job.seed)
     parallel = nn.DataParallel(model, device_ids=ordinals)
     with window(context.log, "data_parallel steady"):
@@ -54,11 +55,9 @@ def run(context: Context) -> None:
     )
 
 
-def _timed(
-    context: Context, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer, seconds: float
-) -> float:
+def _timed(context: Context, model: nn.Module, batch: torch.Tensor, optimizer: Sgd, seconds: float) -> float:
     def step() -> None:
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_gradients()
         model(batch).mean().backward()
         optimizer.step()
 

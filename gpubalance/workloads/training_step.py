@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.inject import Faults
 from gpubalance.workloads.models import WithLoss, build_batch, build_model
+from gpubalance.workloads.sgd import Sgd
 from gpubalance.workloads.timed_loop import FenceCounter
 
 LEARNING_RATE = 1e-6
@@ -30,7 +31,7 @@ class TrainingStep:
         self.faults = faults
         self.model: WithLoss = build_model(job.model, context.device, job.seed)
         self.batch = build_batch(job.model, self.samples, context.device, batch_seed)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE, foreach=True)
+        self.optimizer = Sgd(self.model.parameters(), LEARNING_RATE)
         self.gradients = self._flat_gradients()
         self.loss = torch.zeros(1)
         """Last loss, detached: a loss that keeps its graph keeps autograd's accumulators on the stream where they were
@@ -63,7 +64,7 @@ class TrainingStep:
     def overlapped(self, ddp: DistributedDataParallel, fences: FenceCounter) -> None:
         """A whole step as real training does it: DDP sends each bucket while backward goes on."""
         self.faults.in_step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_gradients()
         loss = ddp(self.batch)
         with fences.entering():
             loss.backward()

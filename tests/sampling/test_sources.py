@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpubalance.node.nvml import Nvml
-from gpubalance.node.readings import COUNTERS, TICK
+from gpubalance.node.readings import TICK
 from gpubalance.sampling.gpm import METRICS
 from gpubalance.sampling.sources import GpuSource, HostSource
 from gpubalance.testing.profiles import h200_node
@@ -63,16 +63,6 @@ def test_a_refused_metric_has_a_reason(opened: Opened) -> None:
     assert GpuSource(nvml, [0], [0]).tick()[1] == {0: {"gpm_sm_percent": "SENTINEL"}}
 
 
-def test_counters_are_read_with_their_reasons(opened: Opened) -> None:
-    profile = h200_node(2)
-    profile["devices"][1]["RemappedRows"] = None
-    nvml, _ = opened(profile)
-    first, second = GpuSource(nvml, [0, 1], [0, 1]).counters()
-    assert set(first[0]) == {reading.key for reading in COUNTERS}
-    assert (first[0]["energy_mj"], first[1]) == (2570179, {})
-    assert second[1] == {"rows_remapped_uncorrectable": "NOT_SUPPORTED"}
-
-
 def test_processes_carry_the_device_of_the_plan(opened: Opened) -> None:
     profile = h200_node(2)
     profile["devices"][1]["ComputeRunningProcesses"] = [{"pid": 4711, "usedGpuMemory": 2**30}]
@@ -91,7 +81,7 @@ def test_without_a_gpu_each_rank_is_its_own_process() -> None:
     assert resident > 2**20
     assert rows[0]["cpu_percent"] is not None
     assert rows[1] == {"cpu_percent": None, "resident_bytes": None}
-    assert (source.counters(), source.processes()) == ([], [])
+    assert source.processes() == []
 
 
 def test_before_the_ranks_are_known_their_values_are_null() -> None:

@@ -20,6 +20,7 @@ from gpubalance.workloads.context import Context
 from gpubalance.workloads.data_parallel import shards
 from gpubalance.workloads.inject import Faults
 from gpubalance.workloads.models import build_batch, build_model
+from gpubalance.workloads.sgd import Sgd
 from gpubalance.workloads.solo import output_digest
 from gpubalance.workloads.training_step import TrainingStep
 from tests.support import make_job
@@ -76,6 +77,29 @@ def test_a_step_changes_the_weights_but_hardly(tmp_path: Path) -> None:
     after = next(step.model.parameters()).detach()
     assert not torch.equal(before, after)
     assert torch.allclose(before, after, rtol=1e-3, atol=1e-5)
+
+
+def test_our_descent_is_torchs_bit_for_bit() -> None:
+    ours, theirs = (build_model(MLP, CPU, 1) for _ in range(2))
+    torchs = torch.optim.SGD(theirs.parameters(), lr=0.1, foreach=True)
+    own = Sgd(ours.parameters(), 0.1)
+    batch = build_batch(MLP, 4, CPU, 1)
+    for _ in range(3):
+        own.zero_gradients()
+        torchs.zero_grad()
+        ours(batch).backward()
+        theirs(batch).backward()
+        own.step()
+        torchs.step()
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_zeroed_gradients_stay_where_they_were() -> None:
+    model = build_model(MLP, CPU, 1)
+    model(build_batch(MLP, 4, CPU, 1)).backward()
+    gradients = [p.grad for p in model.parameters()]
+    Sgd(model.parameters(), 0.1).zero_gradients()
+    assert all(p.grad is g and not g.any() for p, g in zip(model.parameters(), gradients, strict=True))
 
 
 def test_a_loss_does_not_keep_its_graph(tmp_path: Path) -> None:
