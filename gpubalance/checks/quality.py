@@ -113,6 +113,21 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
     return []
 
 
+def check_counters(run: Run, facts: Facts) -> list[Finding]:
+    """Error counters that could not be read are not errors that did not happen."""
+    failed = [c for c in run.samples.counters if "counters" in c.missing]
+    if not failed:
+        return []
+    read = {c.edge for c in run.samples.counters if c.values}
+    edges = sorted({c.edge for c in failed} - read)
+    text = f"error counters were not read at {len(edges)} phase edges: {failed[0].missing['counters']}"
+    return (
+        [Finding("counters", State.UNKNOWN, text, next_step="nvidia-smi -q shows ECC and NVLink errors")]
+        if edges
+        else []
+    )
+
+
 def check_foreign(run: Run, facts: Facts) -> list[Finding]:
     """Processes of others on the measured devices while we measured.
 

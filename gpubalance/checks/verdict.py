@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     steps.check_score,
     quality.check_foreign,
     quality.check_sensor,
+    quality.check_counters,
     quality.check_host,
     steps.check_units,
     steps.check_level,

@@ -10,14 +10,6 @@ from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
 from gpubalance.reports.terminal import Line, report_lines
 
-STYLES = {
-    "pass": "bold green",
-    "warn": "bold yellow",
-    "fail": "bold red",
-    "inconclusive": "bold magenta",
-    "": "",
-}
-
 
 def write_json(run: Run, judgement: Judgement) -> None:
     """Exactly one document, UTF-8 whatever the locale says."""
@@ -52,6 +44,8 @@ def write_report(run: Run, judgement: Judgement, saved: str | None) -> None:
 def _write_styled(lines: list[Line]) -> None:
     from rich.console import Console
     from rich.text import Text
+
+    from gpubalance.reports.picture import STYLES
 
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:

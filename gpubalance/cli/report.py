@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+FORMATS = ("terminal", "json", "svg", "csv")
+
 
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="terminal, json or csv (the samples).")] = "terminal",
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help="terminal, json, svg (a picture of the report) or csv (the samples).")
+    ] = "terminal",
 ) -> int:
     """Print a saved run again, judged by the rules of this version.
 
@@ -21,8 +25,8 @@ def report_command(
     from gpubalance.errors import UsageError
     from gpubalance.record.file import load_run
 
-    if to not in ("terminal", "json", "csv"):
-        raise UsageError(f"format {to!r} is not known", "choose from: terminal, json, csv")
+    if to not in FORMATS:
+        raise UsageError(f"format {to!r} is not known", f"choose from: {', '.join(FORMATS)}")
     loaded = load_run(run)
     if to == "csv":
         from gpubalance.record.tables import samples_table
@@ -32,6 +36,11 @@ def report_command(
     judgement = judge(loaded)
     if to == "json":
         write_json(loaded, judgement)
+    elif to == "svg":
+        from gpubalance.reports.picture import svg_text
+        from gpubalance.reports.terminal import report_lines
+
+        write_stdout(svg_text(report_lines(loaded, judgement, run.name), "gpubalance bench").encode())
     else:
         write_report(loaded, judgement, str(run))
     return exit_code_of(loaded, judgement, "fail")

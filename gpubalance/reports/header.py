@@ -59,5 +59,9 @@ def work_text(plan: Plan) -> str:
 
 def nccl_text(node: Node) -> str | None:
     """NCCL's variables that are set, since each changes what is measured."""
-    found = [f"{name}={value}" for name, value in node.environment.items() if name.startswith(("NCCL_", "TORCH_NCCL_"))]
+    found = [
+        f"{name}={value}"
+        for name, value in node.environment.items()
+        if name.startswith(("NCCL_", "TORCH_NCCL_")) and name != "NCCL_VERSION"  # a label of images, read by nobody
+    ]
     return f"set: {', '.join(found)}" if found else None

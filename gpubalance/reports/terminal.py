@@ -132,6 +132,9 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
     reasons = [f"{skip.what} ({skip.reason})" for skip in run.skipped if skip.reason != "not asked for"]
     unasked = [skip.what for skip in run.skipped if skip.reason == "not asked for"]
     reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []
+    health = run.samples.health
+    if health is not None and health.xid_missing is not None:
+        reasons.append(f"Xid events ({health.xid_missing})")
     missing = [facts.utilization.missing, facts.memory.missing]
     reasons += [
         f"{name} ({why})" for name, why in zip(("utilization score", "memory score"), missing, strict=True) if why

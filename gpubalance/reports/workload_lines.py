@@ -43,7 +43,7 @@ def _skew(result: DataParallelResult, facts: Facts) -> str:
     busy = [sampled.utilization if sampled else None for sampled in facts.data_parallel_sampled]
     shown = [f"{100 * share:.0f} %" for share in busy if share is not None]
     if len(shown) == len(busy):
-        texts.append(f"busy {', '.join(shown)} of the time")
+        texts.append(f"devices are busy {', '.join(shown)} of the time")
     return f"{' and '.join(texts)}: that is how DataParallel works, use DDP" if texts else "use DDP"
 
 
@@ -54,30 +54,36 @@ def _rate(samples_per_s: float) -> str:
 
 
 def bandwidth_lines(run: Run) -> list[str]:
-    """The collectives, with nccl-tests' columns. The better of both modes counts; small ones are launch cost."""
+    """The collectives, with nccl-tests' columns; replayed from a CUDA graph they have no launch cost in them."""
     if not run.collectives:
         return []
-    headings = ("collective", "ranks", "size", "mode", "time us", "algbw", "busbw", "wrong")
-    rows = [_row(row) for row in run.collectives]
-    note = (
-        "GB/s = 1e9 B/s, nccl-tests' definitions"
-        if run.plan.backend == "nccl"
-        else ("gloo on the CPU: not comparable with NCCL")
-    )
-    return [*aligned([headings, *rows]), note]
+    graphs = {(row.collective, row.size_bytes): row for row in run.collectives if row.mode == "graph"}
+    eager = [row for row in run.collectives if row.mode == "eager"]
+    headings = [
+        ["collective", "ranks", "size", "time", "algbw", "busbw", "wrong"],
+        ["", "", "", "us", "GB/s", "GB/s", ""],
+    ]
+    if graphs:
+        headings = [[*headings[0], "graph", "busbw"], [*headings[1], "us", "GB/s"]]
+    rows = [_row(row) + (_graph_cells(graphs.get((row.collective, row.size_bytes))) if graphs else []) for row in eager]
+    nccl = "GB = 1e9 bytes, nccl-tests' definitions, float32 in place"
+    return [*aligned([*headings, *rows]), nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL"]
 
 
-def _row(row: CollectiveRow) -> tuple[str, ...]:
-    return (
+def _row(row: CollectiveRow) -> list[str]:
+    return [
         row.collective,
         str(row.ranks),
         _size(row.size_bytes),
-        row.mode,
         f"{row.time_us:.1f}",
         _bandwidth(row.algorithm_bandwidth_gb_per_s),
         _bandwidth(row.bus_bandwidth_gb_per_s),
         str(row.wrong_elements),
-    )
+    ]
+
+
+def _graph_cells(row: CollectiveRow | None) -> list[str]:
+    return ["-", "-"] if row is None else [f"{row.time_us:.1f}", _bandwidth(row.bus_bandwidth_gb_per_s)]
 
 
 def _bandwidth(gb_per_s: float) -> str:

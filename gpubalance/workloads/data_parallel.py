@@ -6,6 +6,8 @@ outputs on the first. The skew that this shows is how DataParallel works, not a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -41,10 +43,15 @@ def run(context: Context) -> None:
     optimizer = Sgd(model.parameters(), LEARNING_RATE)
     batch = build_batch(job.model, job.global_batch, context.device, job.seed)
     parallel = nn.DataParallel(model, device_ids=ordinals)
-    with window(context.log, "data_parallel steady"):
-        step_ms = _timed(context, parallel, batch, optimizer, PARALLEL_SECONDS)
+    step = _step(parallel, batch, optimizer)
+    with collector_off():
+        steps = _steps_in(context, step, PARALLEL_SECONDS)
+        with window(context.log, "data_parallel steady"):
+            step_ms = mean_step(step, context.clock, steps)
     peaks = [torch.cuda.max_memory_allocated(ordinal) for ordinal in ordinals]
-    one_ms = _timed(context, model, batch, optimizer, ALONE_SECONDS)
+    alone = _step(model, batch, optimizer)
+    with collector_off():
+        one_ms = mean_step(alone, context.clock, _steps_in(context, alone, ALONE_SECONDS))
     context.log.write(
         "data_parallel",
         global_batch=job.global_batch,
@@ -55,12 +62,16 @@ def run(context: Context) -> None:
     )
 
 
-def _timed(context: Context, model: nn.Module, batch: torch.Tensor, optimizer: Sgd, seconds: float) -> float:
+def _step(model: nn.Module, batch: torch.Tensor, optimizer: Sgd) -> Callable[[], None]:
     def step() -> None:
         optimizer.zero_gradients()
         model(batch).mean().backward()
         optimizer.step()
 
-    with collector_off():
-        first_ms = mean_step(step, context.clock, 5)
-        return mean_step(step, context.clock, max(10, round(1000 * seconds / first_ms)))
+    return step
+
+
+def _steps_in(context: Context, step: Callable[[], None], seconds: float) -> int:
+    """How many steps fill the time, once contexts, communicators and workspaces are made."""
+    mean_step(step, context.clock, 3)
+    return max(10, round(1000 * seconds / mean_step(step, context.clock, 5)))

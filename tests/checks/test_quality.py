@@ -9,7 +9,7 @@ import pytest
 from gpubalance.checks.finding import State
 from gpubalance.checks.verdict import Verdict
 from gpubalance.record.run import Run, RunError
-from gpubalance.record.samples import ProcessMemory, Samples, SensorHealth
+from gpubalance.record.samples import CounterReading, ProcessMemory, Samples, SensorHealth
 from gpubalance.record.timings import WarmUp
 from gpubalance.testing.runs import make_attempt, make_node, make_run, steady
 from tests.checks.helpers import all_of, evidence, healthy, look, one
@@ -227,3 +227,25 @@ def test_a_rank_that_cannot_tell_its_device_is_believed() -> None:
     run = healthy()
     silent = run.ranks[1].model_copy(update={"device_uuid": None})
     assert all_of(run.model_copy(update={"ranks": [run.ranks[0], silent]}), "identity") == []
+
+
+def with_counters(*readings: CounterReading) -> Run:
+    return healthy(samples=Samples(counters=list(readings)))
+
+
+def test_counters_that_could_not_be_read_are_said_and_do_not_decide() -> None:
+    run = with_counters(
+        CounterReading(t_s=1.0, edge="ddp begin", device=0, values={"ecc_uncorrected": 0}),
+        CounterReading(t_s=2.0, edge="ddp end", device=0, values={}, missing={"counters": "it ended with -11"}),
+    )
+    finding = one(run, "counters")
+    assert finding.state is State.UNKNOWN
+    assert finding.message == "error counters were not read at 1 phase edges: it ended with -11"
+    assert look(run).verdict is Verdict.PASS
+
+
+def test_counters_that_were_read_are_no_finding() -> None:
+    assert (
+        all_of(with_counters(CounterReading(t_s=1.0, edge="ddp end", device=0, values={"energy_mj": 1})), "counters")
+        == []
+    )
