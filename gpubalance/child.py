@@ -19,9 +19,23 @@ def die_with_parent(parent: int) -> None:
 
     See prctl(2), PR_SET_PDEATHSIG.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _ask_for_signal(signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_with_launcher(launcher: int) -> None:
+    """Ask for SIGTERM when the launcher that started this process ends; it is handled like any other SIGTERM.
+
+    torchrun that is killed with -9 leaves its workers behind otherwise.
+    """
+    _ask_for_signal(signal.SIGTERM)
+    if os.getppid() != launcher:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _ask_for_signal(number: signal.Signals) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

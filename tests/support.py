@@ -94,7 +94,7 @@ def run_cli(*arguments: str, env: Mapping[str, str] | None = None, **values: Any
     )
 
 
-BENCH_WITH_SCRIPTED_RANKS = """
+BENCH_WITH = """
 import sys
 from gpubalance.cli import bench_run, entry
 from gpubalance.session import bench as story
@@ -108,7 +108,12 @@ entry.main()
 
 def scripted_bench_command(*arguments: str, stand_in: Path | None = None) -> list[str]:
     """The command `gpubalance bench ARGUMENTS` with scripted ranks instead of real ones."""
-    code = BENCH_WITH_SCRIPTED_RANKS.format(module=SCRIPTED, stand_in=str(stand_in) if stand_in else "")
+    return bench_command(*arguments, stand_in=stand_in, module=SCRIPTED)
+
+
+def bench_command(*arguments: str, stand_in: Path | None, module: str) -> list[str]:
+    """The command `gpubalance bench ARGUMENTS` with this module as rank and a stand-in NVML."""
+    code = BENCH_WITH.format(module=module, stand_in=str(stand_in) if stand_in else "")
     return [sys.executable, "-c", code, "bench", *arguments]
 
 

@@ -33,7 +33,9 @@ def _cause(run: Run, error: RunError) -> Finding:
     devices = {rank.rank: rank.device for rank in run.ranks if rank.attempt == error.attempt}
     where = f" in phase {error.phase}" if error.phase else ""
     who = f"rank {error.rank} " if error.rank is not None else ""
-    verb = "failed: " if error.kind in ("exception", "out_of_memory", "no_cuda") else ""
+    if error.kind == "no_cuda":
+        who, where = f"{len(run.plan.devices)} GPUs found, but ", ""
+    verb = "failed: " if error.kind in ("exception", "out_of_memory") else ""
     evidence = (f"{others} other errors follow from it",) if others and error.first_cause else ()
     return Finding(
         "complete",
@@ -53,6 +55,19 @@ _STEPS = {
     "stuck": "see `dmesg` for what it waits in; only a reboot is sure to free the device",
     "stalled": "NCCL_DEBUG=INFO and a second try show where; a P2P hang is often cured by NCCL_P2P_DISABLE=1",
 }
+
+
+def check_count(run: Run, facts: Facts) -> list[Finding]:
+    """`--expect-gpus`: a node that lost a GPU fails however evenly the others train."""
+    setting = run.settings.get("expect_gpus")
+    expected = setting.value if setting else None
+    if not isinstance(expected, int):
+        return []
+    found = len(run.node.devices)
+    if found >= expected:
+        return [Finding("count", State.PASS, f"{found} GPUs found, {expected} expected", required=True)]
+    step = "see `nvidia-smi -L` and `dmesg | grep -i nvrm`: one may have fallen off the bus"
+    return [Finding("count", State.FAIL, f"{expected} GPUs expected, {found} found", next_step=step, required=True)]
 
 
 def check_identity(run: Run, facts: Facts) -> list[Finding]:

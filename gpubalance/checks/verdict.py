@@ -22,6 +22,7 @@ Check = Callable[[Run, Facts], list[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     quality.check_complete,
+    quality.check_count,
     quality.check_identity,
     devices.check_results,
     straggler.check_straggler,

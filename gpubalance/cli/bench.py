@@ -17,7 +17,7 @@ def bench_command(
         str | None, typer.Option(metavar="LIST", help="Visible devices by ordinal or UUID: 0,2 or GPU-1a2b.")
     ] = None,
     device: Annotated[str, typer.Option(metavar="KIND", help="auto, cuda or cpu.")] = "auto",
-    expect_gpus: Annotated[int | None, typer.Option(metavar="N", help="No verdict when fewer GPUs are found.")] = None,
+    expect_gpus: Annotated[int | None, typer.Option(metavar="N", help="Fail when the node has fewer GPUs.")] = None,
     workload: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Of solo,ddp,data_parallel,collectives. Default: all that apply."),

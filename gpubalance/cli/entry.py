@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 from gpubalance.errors import ExitCode, GpubalanceError
+from gpubalance.reports.printable import printable
 
 
 def main() -> NoReturn:
@@ -25,18 +27,21 @@ def run(arguments: list[str]) -> int:
         return _run_app(arguments)
     except GpubalanceError as error:
         if debug:
-            traceback.print_exc()
+            _show_traceback()
         complain(error.message, error.next_step)
         return int(error.exit_code)
     except ImportError as error:
         if debug:
-            traceback.print_exc()
+            _show_traceback()
         complain(f"this installation is broken: {error}", "pip install --force-reinstall gpubalance")
         return ExitCode.NO_VERDICT
     except KeyboardInterrupt:
         return 130
+    except SystemExit:  # typer's way out when a pipe is closed; its code of 1 would say that the node failed
+        complain("the output could not be written: nobody reads it", None)
+        return ExitCode.NO_VERDICT
     except Exception as error:  # noqa: BLE001  (the boundary of the program: everything else is a bug of ours)
-        traceback.print_exc()
+        _show_traceback()
         complain(f"internal error: {type(error).__name__}: {error}", "please report it with the lines above")
         return ExitCode.NO_VERDICT
 
@@ -56,14 +61,15 @@ def _run_app(arguments: list[str]) -> int:
     except typer.Abort:
         return 130
     except complaint as error:
-        error.show()  # type: ignore[attr-defined]
+        with suppress(OSError, ValueError, AttributeError):
+            error.show()  # type: ignore[attr-defined]
         return ExitCode.USAGE
     return result if isinstance(result, int) else ExitCode.PASS
 
 
 def complain(message: str, next_step: str | None) -> None:
     """One line on stderr, and a next step; never lets a broken stderr hide the exit code."""
-    text = f"gpubalance: {message}\n" + (f"  next: {next_step}\n" if next_step else "")
+    text = f"gpubalance: {printable(message)}\n" + (f"  next: {printable(next_step)}\n" if next_step else "")
     try:
         encoding = sys.stderr.encoding or "ascii"
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -72,12 +78,20 @@ def complain(message: str, next_step: str | None) -> None:
         return
 
 
+def _show_traceback() -> None:
+    """On stderr, if there is one: print_exc would take stdout instead, and raise where nobody reads."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            traceback.print_exc()
+
+
 def _flush(code: int) -> int:
-    """An output that could not be written never passes."""
+    """A result that could not be written never passes. Words on stderr are no result."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
     try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (OSError, ValueError):
         return code or ExitCode.NO_VERDICT
     return code

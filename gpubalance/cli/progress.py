@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 
 from gpubalance.record.node import Node
 from gpubalance.record.run import Plan
 from gpubalance.reports.header import plan_lines
+from gpubalance.reports.printable import printable
 
 LABELS = {
     "join": "ranks find each other",
@@ -34,12 +36,12 @@ class StderrDisplay:
     def say(self, text: str) -> None:
         """A line that stays."""
         self._close()
-        self._write(f"{text}\n")
+        self._write(f"{printable(text)}\n")
 
     def phase(self, name: str, attempt: int) -> None:
         """A phase begins; shown with the seconds since the start."""
         again = " (again)" if attempt else ""
-        text = f"[{time.monotonic() - self._start:5.1f} s] {LABELS.get(name, name)}{again}"
+        text = f"[{time.monotonic() - self._start:5.1f} s] {LABELS.get(name, printable(name))}{again}"
         self._close()
         if self._live:
             self._open_line = text
@@ -62,8 +64,10 @@ class StderrDisplay:
             self._open_line = ""
 
     def _write(self, text: str) -> None:
+        """Nobody who stopped reading the progress ends the measurement."""
         if sys.stderr is None:
             return
         encoding = sys.stderr.encoding or "ascii"
-        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            sys.stderr.flush()

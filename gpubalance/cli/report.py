@@ -31,7 +31,7 @@ def report_command(
     if to == "csv":
         from gpubalance.record.tables import samples_table
 
-        write_stdout(samples_table(loaded).to_csv(index=False).encode())
+        write_stdout(samples_table(loaded).to_csv(index=False).encode("utf-8", "backslashreplace"))
         return 0
     judgement = judge(loaded)
     if to == "json":

@@ -51,8 +51,18 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
         collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
         data_parallel=_data_parallel(events),
         memory=[RankMemory(**values) for values in _by_rank(job, events, "memory")],
-        skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")],
+        skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")] + _unreadable(events),
     )
+
+
+def _unreadable(events: Events) -> list[Skipped]:
+    """A log with lines that nobody can read has lost something, and the report says so."""
+    counts = {rank: len(_named(lines, "unreadable")) for rank, lines in events.items()}
+    return [
+        Skipped(what=f"log of rank {rank}", reason=f"{count} lines could not be read")
+        for rank, count in counts.items()
+        if count
+    ]
 
 
 def _named(lines: Sequence[Event], name: str) -> list[Event]:
@@ -118,7 +128,9 @@ def _windows(job: Job, events: Events, start_s: float) -> list[Phase]:
         if event["edge"] == "begin":
             begins[event["name"]] = event["t_s"]
         else:
-            begin = begins.pop(event["name"])
+            begin = begins.pop(event["name"], None)
+            if begin is None:  # its line could not be read
+                continue
             windows.append(
                 Phase(
                     name=event["name"],
@@ -135,7 +147,7 @@ def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
     steady = {rank: _named(lines, "steady") for rank, lines in events.items()}
     blocks = {rank: _named(lines, "block") for rank, lines in events.items()}
     common = min((len(found) for found in blocks.values()), default=0)
-    if common == 0:
+    if common == 0 or not all(steady.values()):
         return None
     warm_up = _named(events[0], "warm_up")
     ended = all(_named(lines, "ddp_end") for lines in events.values())

@@ -23,18 +23,31 @@ HINTS = {
 }
 
 
-def find_first_cause(states: Sequence[RankState], job: Job, stalled_after_s: float | None) -> list[RunError]:
-    """All errors of a crew, the first cause in front and marked. [] when nothing went wrong."""
+def find_first_cause(
+    states: Sequence[RankState], job: Job, stalled_after_s: float | None, *, oom_killed: bool = False
+) -> list[RunError]:
+    """All errors of a crew, the first cause in front and marked. [] when nothing went wrong.
+
+    `oom_killed` says that the kernel killed somebody of this control group for lack of memory meanwhile.
+    """
     own = sorted((s for s in states if s.error and s.error["where"] == "work"), key=_time)
     gone = [s for s in states if s.error is None and s.exit_code is not None and not s.said_bye]
+    aborted = [s for s in gone if _gave_up_waiting(s, states)]
     victims = sorted((s for s in states if s.error and s.error["where"] != "work"), key=_time)
-    errors = [_raised(s, job) for s in own] + [_left(s, job) for s in gone]
-    if stalled_after_s is not None and not errors:
+    errors = [_raised(s, job) for s in own] + [_left(s, job, oom_killed) for s in gone if s not in aborted]
+    if stalled_after_s is not None and not errors and not aborted:
         errors += _stalled(states, job, stalled_after_s)
-    if not errors and victims:
-        errors += _behind(states, victims, job)
-    errors += [_raised(s, job) for s in victims]
+    if not errors and (victims or aborted):
+        errors += _behind(states, [*victims, *aborted], job)
+    errors += [_raised(s, job) for s in victims] + [_left(s, job, oom_killed) for s in aborted]
     return [error.model_copy(update={"first_cause": index == 0}) for index, error in enumerate(errors)]
+
+
+def _gave_up_waiting(state: RankState, states: Sequence[RankState]) -> bool:
+    """NCCL's watchdog aborts a rank that waits too long: who has done less and still lives is whom it waited for."""
+    if state.exit_code != -signal.SIGABRT:
+        return False
+    return any(o.progress < state.progress and o.exit_code is None and o.error is None for o in states)
 
 
 def _time(state: RankState) -> float:
@@ -56,11 +69,13 @@ def _raised(state: RankState, job: Job) -> RunError:
     )
 
 
-def _left(state: RankState, job: Job) -> RunError:
+def _left(state: RankState, job: Job, oom_killed: bool) -> RunError:  # noqa: FBT001
     code = state.exit_code or 0
     if code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
         hint = HINTS.get(signal.Signals(-code)) if name.startswith("SIG") else None
+        if oom_killed and code == -signal.SIGKILL:
+            hint = "the kernel killed it because memory ran out"
         kind, message = "killed", f"killed by {name}" + (f" ({hint})" if hint else "")
     else:
         kind, message = "exited", f"left with exit code {code} and without a word"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gpubalance.launch.first_cause import find_first_cause
 from gpubalance.launch.rank_state import RankState
+from gpubalance.node.host import oom_kills
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event, LogTail
 from gpubalance.record.run import RunError
@@ -55,6 +56,7 @@ class Follower:
         self._deaths = {rank: LogTail(job.death_path(rank)) for rank in self.states if rank not in processes}
         self._stall_s = stall_s
         self._on_event = on_event
+        self._oom_kills = oom_kills()
 
     def follow(self) -> CrewOutcome:
         """Return when the crew is done, has failed or stalls. Leaves killing to the caller."""
@@ -96,7 +98,10 @@ class Follower:
     def outcome(self, *, stalled: bool) -> CrewOutcome:
         """What is known now."""
         errors = find_first_cause(
-            list(self.states.values()), self.job, stalled_after_s=self._stall_s if stalled else None
+            list(self.states.values()),
+            self.job,
+            stalled_after_s=self._stall_s if stalled else None,
+            oom_killed=oom_kills() > self._oom_kills,
         )
         return CrewOutcome(self.events(), errors)
 

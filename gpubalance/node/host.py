@@ -53,15 +53,16 @@ def _read(path: Path) -> str | None:
 def cgroup_quota(root: Path = Path("/"), self_cgroup: str | None = None) -> float | None:
     """CPU cores that the control group allows, the smallest on the way up to the root; None is no limit."""
     text = self_cgroup if self_cgroup is not None else _read(root / "proc/self/cgroup")
-    limits = [quota for folder in _cgroup_folders(root, text or "") if (quota := _quota(folder)) is not None]
+    limits = [quota for folder in _cgroup_folders(root, text or "", "cpu") if (quota := _quota(folder)) is not None]
     return min(limits, default=None)
 
 
-def _cgroup_folders(root: Path, text: str) -> Iterable[Path]:
+def _cgroup_folders(root: Path, text: str, controller: str) -> Iterable[Path]:
+    """Folders of this process's control group and its parents, for one controller, innermost first."""
     mount = root / "sys/fs/cgroup"
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         base = mount / controllers if controllers else mount
         folder = base / path.lstrip("/")
@@ -75,6 +76,16 @@ def _quota(folder: Path) -> float | None:
     if allowed in ("max", "-1") or not period.isdecimal() or int(period) == 0:
         return None
     return int(allowed) / int(period)
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """How often the kernel killed somebody of this control group for lack of memory; 0 where it does not say."""
+    for folder in _cgroup_folders(root, _read(root / "proc/self/cgroup") or "", "memory"):
+        for line in (_read(folder / "memory.events") or _read(folder / "memory.oom_control") or "").splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdecimal():
+                return int(count)
+    return 0
 
 
 def usable_cores() -> list[int]:

@@ -13,10 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpubalance.errors import UsageError
+from gpubalance.record.consistency import contradiction
 from gpubalance.record.run import SCHEMA_VERSION, Run
 
 LARGEST_BYTES = 200 * 2**20
 """No record of ours comes near; a larger file is something else."""
+
+_TEMPORARY = ".gpubalance-"
 
 
 def state_folder(environment: Mapping[str, str]) -> Path | None:
@@ -30,29 +33,39 @@ def state_folder(environment: Mapping[str, str]) -> Path | None:
 
 def check_writable(path: Path) -> None:
     """Raise UsageError when a file could not be written there, before anything is measured in vain."""
-    if path.is_dir():
-        raise UsageError(f"--out {path} is a folder", f"name a file, for example {path / 'run.json'}")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".gpubalance-"):
+        if path.is_dir():
+            raise UsageError(f"--out {path} is a folder", f"name a file, for example {path / 'run.json'}")
+        if path.exists() and not path.is_file():  # root could put a file in the place of /dev/null
+            raise UsageError(f"--out {path} is not a regular file", "the record goes to stdout with --json")
+        with tempfile.NamedTemporaryFile(dir=_real(path).parent, prefix=_TEMPORARY):
             pass
     except OSError as error:
         raise UsageError(f"--out {path} cannot be written: {error.strerror}") from None
 
 
 def save_text(path: Path, text: str) -> None:
-    """Write the file whole: to a temporary name beside it, then renamed. Raises OSError and leaves nothing behind."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write the file whole: to a temporary name beside it, then renamed. Raises OSError and leaves nothing behind.
+    A link is followed, not replaced.
+    """
+    target = _real(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644 & ~_umask())
-        Path(temporary).replace(path)
+        Path(temporary).replace(target)
     except BaseException:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
+
+
+def _real(path: Path) -> Path:
+    """The file itself; Path.resolve raises where links form a loop."""
+    return Path(os.path.realpath(path))
 
 
 def _umask() -> int:
@@ -62,33 +75,53 @@ def _umask() -> int:
 
 
 def load_run(path: Path) -> Run:
-    """The run in a saved document. Raises UsageError that says what is wrong with the file."""
+    """The run in a saved document; its parts fit together. Raises UsageError that says what is wrong with the file."""
     document = _document(path)
     version = document.get("schema_version")
-    if not isinstance(version, int):
+    if not isinstance(version, int) or isinstance(version, bool):
         raise UsageError(f"{path} is not a gpubalance run: it has no schema_version")
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path} has schema {version}, this gpubalance reads up to {SCHEMA_VERSION}", "update gpubalance"
         )
     try:
-        return Run.model_validate(document.get("run"))
+        run = Run.model_validate(document.get("run"))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{path} is damaged: run.{where}: {first['msg']}") from None
+        where = ".".join(str(part) for part in ("run", *first["loc"]))
+        raise UsageError(f"{path} is damaged: {where}: {first['msg']}") from None
+    problem = contradiction(run)
+    if problem is not None:
+        raise UsageError(f"{path} is damaged: {problem}")
+    return run
 
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        size = path.stat().st_size
-        if size > LARGEST_BYTES:
-            raise UsageError(f"{path} has {size} bytes, no run is so large")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)  # a size can lie: /dev/zero has none
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(f"{path} has more than {LARGEST_BYTES} bytes, no run is so large")
+    try:
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{path} is not a gpubalance run")
     return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Readers differ in which of two equal keys they believe."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in values if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} stands twice in one object")
+    return values
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")

@@ -29,7 +29,7 @@ class RankLog:
     def write(self, event: str, **values: Any) -> None:
         """Append one line. Raises OSError (a full disk) and ValueError (NaN) rather than lose an event."""
         line = json.dumps({"event": event, "t_s": time.monotonic(), **values}, allow_nan=False, ensure_ascii=True)
-        os.write(self._descriptor, line.encode() + b"\n")
+        self._append(line.encode() + b"\n")
 
     def begin(self, phase: str) -> None:
         """Start a phase; what the rank writes until `end` belongs to it."""
@@ -44,7 +44,14 @@ class RankLog:
     def entering(self, fence: int) -> None:
         """Say that collective number `fence` is entered now."""
         self.where = "collective"
-        os.write(self._descriptor, b'{"event":"fence","t_s":%.6f,"fence":%d}\n' % (time.monotonic(), fence))
+        self._append(b'{"event":"fence","t_s":%.6f,"fence":%d}\n' % (time.monotonic(), fence))
+
+    def _append(self, data: bytes) -> None:
+        """One write, so that lines of several writers never mix. A disk that takes only a part of it fails the next
+        write, which raises.
+        """
+        while data:
+            data = data[os.write(self._descriptor, data) :]
 
     def left(self) -> None:
         """Say (to this process only) that the collective returned."""

@@ -1,6 +1,7 @@
 """The JSON document: the run and the judgement apart, so that newer rules can judge an old run again.
 
-Strict JSON: no NaN, no infinity, UTF-8, keys in the order of the models; the same run gives the same bytes.
+Strict JSON: no NaN, no infinity, UTF-8, keys in the order of the models; the same run gives the same bytes. Bytes of
+names and variables that are no text come out as JSON's own escapes, and read back as they were.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def document_text(run: Run, judgement: Judgement) -> str:
         "judgement": plain(judgement),
         "run": run.model_dump(mode="json"),
     }
-    return json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
 def plain(value: Any) -> Any:

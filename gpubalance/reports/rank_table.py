@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from gpubalance.analysis.balance import reference_of
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.identity import device_label
@@ -37,16 +40,20 @@ def _ranks(first: AttemptFacts) -> range:
     return range(len(first.device_of_rank))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell, two spaces apart, numbers to the right."""
+def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> list[str]:
+    """Columns as wide as their widest cell, two spaces apart; the first `names` to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+    def cell(text: str, column: int) -> str:
+        return text.ljust(widths[column]) if column < names else text.rjust(widths[column])
+
+    return ["  ".join(cell(text, column) for column, text in enumerate(row)).rstrip() for row in rows]
 
 
 def _speed(first: AttemptFacts, rank: int) -> str:
     """Work rate per unit against the reference rank: 0.83 is 17 % slower work."""
-    per_unit = [compute / units for compute, units in zip(first.compute_ms, first.units, strict=True)]
-    return f"{min(per_unit) / per_unit[rank]:.2f}"
+    per_unit = np.array(first.compute_ms) / np.array(first.units)
+    return f"{reference_of(per_unit) / per_unit[rank]:.2f}"
 
 
 def _gpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
@@ -78,11 +85,16 @@ def _cpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
 def _times(first: AttemptFacts, rank: int) -> list[str]:
     return [
         str(rank),
-        f"{first.compute_ms[rank]:.2f}",
-        f"{first.wait_ms[rank]:.2f}",
-        f"{first.balance.blame_ms[rank]:.2f}",
+        _ms(first.compute_ms[rank]),
+        _ms(first.wait_ms[rank]),
+        _ms(first.balance.blame_ms[rank]),
         _speed(first, rank),
     ]
+
+
+def _ms(value: float) -> str:
+    """Two decimals below a second and none above, so that the table stays within its width."""
+    return f"{value:.2f}" if value < 1000 else f"{value:.0f}"
 
 
 def _number(value: float | None, scale: float = 1.0) -> str:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import device_label
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.reports.header import header_lines
+from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
 from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
 
@@ -37,7 +37,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
         [Line(line) for line in _fold(header_lines(run))],
         _verdict_lines(judgement),
         [Line(line) for line in _fold(_score_lines(judgement))],
-        [Line(line) for line in rank_lines(run, facts)],
+        [Line(line) for line in _fold(rank_lines(run, facts), "       ")],
         [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run)])],
         [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
     ]
@@ -49,12 +49,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
 
 def _fold(lines: Iterable[str], indent: str = "") -> list[str]:
     """Break at spaces only: an id or a number is never split, even where it is longer than the line."""
-    return [
-        part
-        for line in lines
-        for part in textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        or [""]
-    ]
+    return [part for line in lines for part in _broken(line, WIDTH, indent) or [""]]
 
 
 def _verdict_lines(judgement: Judgement) -> list[Line]:
@@ -79,7 +74,13 @@ def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH - 6, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return _broken(text, WIDTH - 6, indent)
+
+
+def _broken(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _score_lines(judgement: Judgement) -> list[str]:
@@ -145,8 +146,3 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
         lines.append(f"Injected on purpose: {', '.join(run.injected)}. This run says nothing about the node.")
     lines.append(f"Saved: {saved}" if saved else "Not saved.")
     return lines
-
-
-def describe_devices(run: Run) -> list[str]:
-    """Every device with all its names, for `--wide` and for machines without a terminal."""
-    return [f"rank {rank}: {device_label(device)}" for rank, device in enumerate(run.plan.devices)]

@@ -21,16 +21,16 @@ def throughput_lines(run: Run, facts: Facts) -> list[str]:
     elif scaling.alone_samples_per_s is not None:
         lines.append(f"One device alone: {_rate(scaling.alone_samples_per_s)}.")
     if run.data_parallel is not None and scaling.data_parallel_samples_per_s is not None:
-        lines += _data_parallel(run.data_parallel, scaling.data_parallel_samples_per_s, facts)
+        lines += _data_parallel(run, run.data_parallel, scaling.data_parallel_samples_per_s, facts)
     return lines
 
 
-def _data_parallel(result: DataParallelResult, rate: float, facts: Facts) -> list[str]:
+def _data_parallel(run: Run, result: DataParallelResult, rate: float, facts: Facts) -> list[str]:
     against = facts.scaling.data_parallel_speedup or 0
     lines = [f"DataParallel {_rate(rate)} = {against:.2f} x one device with the whole batch; {_skew(result, facts)}."]
     starved = [index for index, shard in enumerate(result.shards) if shard == 0]
     if starved:
-        names = ", ".join(f"cuda:{index}" for index in starved)
+        names = ", ".join(f"cuda:{run.plan.devices[index].cuda_ordinal}" for index in starved)
         lines.append(f"Not fed by DataParallel's arithmetic: {names} (shards {result.shards}).")
     return lines
 
@@ -67,7 +67,10 @@ def bandwidth_lines(run: Run) -> list[str]:
         headings = [[*headings[0], "graph", "busbw"], [*headings[1], "us", "GB/s"]]
     rows = [_row(row) + (_graph_cells(graphs.get((row.collective, row.size_bytes))) if graphs else []) for row in eager]
     nccl = "GB = 1e9 bytes, nccl-tests' definitions, float32 in place"
-    return [*aligned([*headings, *rows]), nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL"]
+    return [
+        *aligned([*headings, *rows], names=1),
+        nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL",
+    ]
 
 
 def _row(row: CollectiveRow) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from gpubalance.analysis.facts import attempt_facts
 from gpubalance.checks.straggler import needs_confirmation
 from gpubalance.checks.verdict import Judgement, judge
+from gpubalance.child import end_with_launcher
 from gpubalance.errors import Interrupted
 from gpubalance.launch.launcher_env import Share, detect_share
 from gpubalance.launch.lock import MeasuringLock
@@ -55,8 +56,11 @@ def bench(
     Raises UsageError, CannotMeasureError or BusyError when nothing could be started, Interrupted when a signal came
     before there was anything to keep.
     """
+    launcher = os.getppid()
     share = detect_share(os.environ, settings.launcher, settings.nproc)
     with interruptible(), workspace(share) as folder:
+        if share.rank is not None:
+            end_with_launcher(launcher)
         if not share.reports:
             serve(share, folder, module)
             return None

@@ -9,8 +9,9 @@ from gpubalance.record.job import Job, Slot
 from gpubalance.record.run import Plan
 from gpubalance.settings import BenchSettings
 
-GROUP_TIMEOUT_S = 60.0
-"""A collective that takes longer will not come back; the parent's own clock is shorter still."""
+GROUP_MARGIN_S = 30.0
+"""How much longer than the parent's own clock a collective may take: the parent must be first, because a watchdog that
+aborts the waiting ranks hides who they waited for."""
 
 NODE_PHASES = ("data_parallel",)
 
@@ -29,7 +30,7 @@ def first_job(settings: BenchSettings, plan: Plan, folder: Path) -> Job:
         per_rank_batch=plan.per_rank_batch,
         faults=tuple(asdict(fault) for fault in settings.inject),
         budget_s=settings.budget_s,
-        group_timeout_s=GROUP_TIMEOUT_S,
+        group_timeout_s=settings.stall_s + GROUP_MARGIN_S,
         log_folder=str(folder),
         seed=settings.seed,
     )

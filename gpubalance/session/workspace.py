@@ -41,8 +41,13 @@ def _own_folder() -> Path:
 def _shared_folder(share: Share) -> Path:
     """All parents of one launcher have the same parent process, so its pid is part of the name."""
     name = f"gpubalance-{os.getuid()}-{share.run_key}-{os.getppid()}"
-    folder = Path(tempfile.gettempdir()) / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    try:
+        folder = Path(tempfile.gettempdir()) / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CannotMeasureError(
+            f"no folder for temporary files can be written: {error.strerror}", "set TMPDIR to one that can"
+        ) from None
+    if folder.lstat().st_uid != os.getuid():  # lstat: a link of somebody else's is somebody else's
         raise CannotMeasureError(f"{folder} belongs to somebody else", "set TMPDIR to a private folder")
     return folder

@@ -18,6 +18,7 @@ from gpubalance.workloads.timed_loop import (
     is_settled,
     mean_step,
     median_and_error,
+    median_step,
     steps_per_block,
     window,
 )
@@ -28,7 +29,7 @@ BLOCKS = 24
 
 OVERLAPPED_BLOCKS = 8
 WARM_UP_STEPS = 10
-CALIBRATION_STEPS = 15
+CALIBRATION_GROUPS, CALIBRATION_STEPS = 5, 4
 WARM_UP_SHARE = 0.2
 """The warm-up may take this share of the budget."""
 
@@ -99,14 +100,15 @@ def _settle_faults(context: Context, step: TrainingStep) -> float:
         step.model(batch).backward()
         step.update()
 
-    mean_step(lambda: healthy(step.batch), context.clock, CALIBRATION_STEPS)
-    own_ms = mean_step(lambda: healthy(step.batch), context.clock, CALIBRATION_STEPS)
+    def timed(batch: torch.Tensor) -> float:
+        mean_step(lambda: healthy(batch), context.clock, CALIBRATION_STEPS)
+        return median_step(lambda: healthy(batch), context.clock, CALIBRATION_GROUPS, CALIBRATION_STEPS)
+
+    own_ms = timed(step.batch)
     step.faults.calibrate(own_ms)
     if step.samples == step.planned:
         return 1.0
-    planned = step.batch[: step.planned]
-    mean_step(lambda: healthy(planned), context.clock, CALIBRATION_STEPS)
-    return own_ms / mean_step(lambda: healthy(planned), context.clock, CALIBRATION_STEPS)
+    return own_ms / timed(step.batch[: step.planned])
 
 
 def _warm_up(context: Context, fenced: Fenced, fences: FenceCounter) -> float:

@@ -7,6 +7,7 @@ the device has a queue to work off delays nothing.
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -65,7 +66,7 @@ class Faults:
         dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self._unit = torch.randn(edge, edge, device=self.device).to(dtype)
         self._out = torch.empty_like(self._unit)
-        unit_ms = self._time_units(50)
+        unit_ms = statistics.median(self._time_units(20) for _ in range(5))
         self._units = round(self.compute_percent / 100 * step_ms / unit_ms)
         self._transient_units = round(self.transient_percent / 100 * step_ms / unit_ms)
 

@@ -50,12 +50,13 @@ def _describe(error: BaseException, log: RankLog) -> dict[str, str | None]:
         kind, where = "out_of_memory", "work"  # never another rank's doing, wherever it was raised
     elif type(error).__name__ == "NoCudaError":
         kind = "no_cuda"
-    text = str(error).strip() or type(error).__name__
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    name = type(error).__name__
     return {
         "kind": kind,
         "where": where,
         "phase": log.phase,
-        "message": f"{type(error).__name__}: {text.splitlines()[0]}",
+        "message": text if kind == "no_cuda" else f"{name}: {text}" if text else name,
         "detail": "".join(traceback.format_exception(error))[-8000:],
     }
 

@@ -11,7 +11,7 @@ import torch
 from gpubalance.workloads import probes
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.inject import Faults
-from gpubalance.workloads.timed_loop import collector_off, mean_step
+from gpubalance.workloads.timed_loop import collector_off, mean_step, median_step
 from gpubalance.workloads.training_step import TrainingStep
 
 SECONDS = 0.7
@@ -32,7 +32,7 @@ def run(context: Context) -> None:
         step.update()
 
     with collector_off():
-        first_ms = mean_step(whole, context.clock, 5)
+        first_ms = median_step(whole, context.clock, 5, 4)
         faults.calibrate(first_ms)
         eager_ms = mean_step(whole, context.clock, steps_in(SECONDS, first_ms))
         context.log.write("progress", done="eager")

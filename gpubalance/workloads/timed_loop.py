@@ -107,6 +107,11 @@ def mean_step(step: Callable[[], object], clock: Clock, steps: int) -> float:
     return clock.milliseconds(begin, end) / steps
 
 
+def median_step(step: Callable[[], object], clock: Clock, groups: int, steps: int) -> float:
+    """Median over groups of the mean step of each: what a step takes when nobody disturbs it for most of the time."""
+    return statistics.median(mean_step(step, clock, steps) for _ in range(groups))
+
+
 def steps_per_block(step_ms: float, budget_s: float | None, blocks: int) -> int:
     """S = max(20, ceil(0.25 s / step)), stretched so that `blocks` blocks fill two thirds of a budget."""
     shortest = max(20, math.ceil(250 / step_ms))

@@ -8,7 +8,7 @@ import pytest
 
 from gpubalance.checks.finding import State
 from gpubalance.checks.verdict import Verdict
-from gpubalance.record.run import Run, RunError
+from gpubalance.record.run import Run, RunError, Setting
 from gpubalance.record.samples import CounterReading, ProcessMemory, Samples, SensorHealth
 from gpubalance.record.timings import WarmUp
 from gpubalance.testing.runs import make_attempt, make_node, make_run, steady
@@ -249,3 +249,16 @@ def test_counters_that_were_read_are_no_finding() -> None:
         all_of(with_counters(CounterReading(t_s=1.0, edge="ddp end", device=0, values={"energy_mj": 1})), "counters")
         == []
     )
+
+
+@pytest.mark.parametrize(("expected", "state"), [(2, State.PASS), (1, State.PASS), (3, State.FAIL)])
+def test_a_node_with_fewer_gpus_than_expected_fails(expected: int, state: State) -> None:
+    run = healthy(settings={"expect_gpus": Setting(value=expected, origin="flag")})
+    assert one(run, "count").state is state
+    assert (look(run).verdict is Verdict.FAIL) == (state is State.FAIL)
+
+
+def test_a_torch_that_cannot_use_the_gpus_is_said_for_the_node_and_not_for_a_rank() -> None:
+    text = "torch 2.13.0+cpu has no CUDA"
+    run = healthy(errors=[error("no_cuda", 0, text, first=True), error("no_cuda", 1, text, first=False)])
+    assert look(run).sentence == "2 GPUs found, but torch 2.13.0+cpu has no CUDA"

@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from gpubalance.launch.start import RANK_MODULE
 from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
-from tests.support import alive, children_of, command_environment, eventually, run_cli
+from gpubalance.testing.profiles import h200_node
+from tests.support import alive, bench_command, children_of, command_environment, eventually, run_cli
 
 pytestmark = [
     pytest.mark.ranks,
@@ -61,19 +63,38 @@ def test_a_fault_is_named_confirmed_and_fails(tmp_path: Path) -> None:
     assert [attempt.attempt for attempt in run.ddp] == [0, 1]
 
 
-def test_torchrun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> None:
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gpubalance"]
+
+
+def test_torchrun_is_adopted_confirms_in_fresh_ranks_and_rank_0_reports_once(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    fault = ("--inject", "compute:rank=1,percent=150")
     done = subprocess.run(
-        [*torchrun, "-m", "gpubalance", "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp", "--out", out],
-        env=command_environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=150,
+        [*TORCHRUN, "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp", *fault, "--out", str(out)],
+        env=command_environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     run = load_run(out)
     assert run.plan.launcher == "torchrun"
-    assert len(run.plan.devices) == 2
-    assert done.stdout.count("gpubalance 0.") == 1
     assert not run.errors
+    assert [attempt.attempt for attempt in run.ddp] == [0, 1]
+    assert done.stdout.count("gpubalance 0.") == 1
+    assert "rank 1 is" in done.stdout
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("gpubalance-")] == []
+
+
+def test_nobody_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
+    launcher = subprocess.Popen(
+        [*TORCHRUN, "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp"],
+        env=command_environment(TMPDIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path)),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = eventually(lambda: next(tmp_path.glob("gpubalance-*/ranks-0-rank1.jsonl"), None), seconds=60)
+    eventually(lambda: b'"phase_begin"' in log.read_bytes(), seconds=60)
+    everybody = children_of(launcher.pid)
+    assert len(everybody) >= 4  # two parents, two ranks; the sensor makes five
+    launcher.kill()
+    launcher.wait()
+    eventually(lambda: not alive(everybody), seconds=10)
 
 
 def test_a_rank_killed_in_the_middle_of_ddp_is_named_and_its_blocks_are_kept(tmp_path: Path) -> None:
@@ -165,3 +186,21 @@ def test_a_stranger_on_the_usual_port_is_never_met(tmp_path: Path) -> None:
         assert psutil.Process(stranger.pid).is_running()
     finally:
         stranger.communicate()
+
+
+def test_gpus_that_torch_cannot_use_are_no_verdict_and_never_a_cpu_run(tmp_path: Path) -> None:
+    """Two GPUs by NVML (a stand-in), and a torch that has no CUDA or no driver to use it with."""
+    if torch_sees_gpus():
+        pytest.skip("this torch can use a GPU")
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps(h200_node()))
+    command = bench_command("--workload", "ddp", stand_in=profile, module=RANK_MODULE)
+    environment = command_environment(XDG_STATE_HOME=str(tmp_path))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 3, done.stderr
+    assert "NO VERDICT  2 GPUs found, but torch" in done.stdout
+
+
+def torch_sees_gpus() -> bool:
+    code = "import torch, sys; sys.exit(torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode != 0

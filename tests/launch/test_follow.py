@@ -146,3 +146,33 @@ def test_what_was_measured_before_a_crash_is_kept(play: Play) -> None:
 def test_sigbus_is_translated_to_its_usual_cause(play: Play) -> None:
     outcome = play({"*": HEALTHY, "1": [["phase", "ddp"], ["kill", int(signal.SIGBUS)]]})
     assert "/dev/shm" in first(outcome).message
+
+
+def test_a_rank_that_a_watchdog_aborted_is_the_victim_of_the_rank_that_it_waited_for(play: Play) -> None:
+    outcome = play(
+        {
+            "0": [["phase", "ddp"], ["fences", 9], ["kill", int(signal.SIGABRT)]],
+            "1": [["phase", "ddp"], ["fences", 8], ["sleep"]],
+        }
+    )
+    assert [(error.rank, error.kind, error.first_cause) for error in outcome.errors] == [
+        (1, "absent", True),
+        (0, "killed", False),
+    ]
+
+
+def test_an_abort_of_the_rank_that_had_done_least_is_its_own_doing(play: Play) -> None:
+    outcome = play(
+        {
+            "0": [["phase", "ddp"], ["fences", 9], ["sleep"]],
+            "1": [["phase", "ddp"], ["fences", 8], ["kill", int(signal.SIGABRT)]],
+        }
+    )
+    assert (first(outcome).rank, first(outcome).kind) == (1, "killed")
+
+
+def test_a_kill_while_the_kernel_was_short_of_memory_says_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([4, 5])
+    monkeypatch.setattr("gpubalance.launch.follow.oom_kills", lambda: next(counts))
+    outcome = play({"*": HEALTHY, "1": [["phase", "ddp"], ["kill", int(signal.SIGKILL)]]})
+    assert first(outcome).message == "killed by SIGKILL (the kernel killed it because memory ran out)"

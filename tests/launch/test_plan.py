@@ -174,7 +174,7 @@ def test_more_ranks_than_cores_are_refused() -> None:
 
 
 def test_fewer_gpus_than_expected_cannot_be_measured() -> None:
-    assert refusal(node_of(7), CannotMeasureError, expect_gpus=8).message == "8 GPUs expected, 7 found"
+    assert len(plan(node_of(7), expect_gpus=8).devices) == 7  # what is there is measured; the verdict is a check's
 
 
 def test_as_many_gpus_as_expected_or_more_are_measured() -> None:

@@ -291,3 +291,22 @@ def test_the_owner_of_a_process_is_known_where_it_can_be_seen() -> None:
 def test_a_process_that_is_not_here_has_no_name_and_no_owner() -> None:
     beyond_any_pid = 2**22 + 1  # the kernel's PID_MAX_LIMIT on 64 bits is 2^22
     assert host.process_owner(beyond_any_pid) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "text", "expected"),
+    [
+        ("0::/job", "sys/fs/cgroup/job/memory.events", "low 0\noom 3\noom_kill 2\n", 2),
+        ("3:memory:/job", "sys/fs/cgroup/memory/job/memory.oom_control", "under_oom 0\noom_kill 5\n", 5),
+        ("0::/job", "sys/fs/cgroup/memory.events", "oom_kill 7\n", 7),  # of the parent group
+        ("0::/job", "sys/fs/cgroup/job/memory.events", "low 0\n", 0),
+        ("3:cpu:/job", "sys/fs/cgroup/memory/job/memory.events", "oom_kill 5\n", 0),
+    ],
+)
+def test_oom_kills_are_counted_where_the_kernel_counts_them(
+    tmp_path: Path, group: str, file: str, text: str, expected: int
+) -> None:
+    for name, content in (("proc/self/cgroup", f"{group}\n"), (file, text)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert host.oom_kills(tmp_path) == expected

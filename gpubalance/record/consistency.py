@@ -1,0 +1,92 @@
+"""What the types of a record cannot say: that its parts fit together. A file may have been edited, cut or made by
+something else, and whoever judges a run relies on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpubalance.record.run import Run
+from gpubalance.record.timings import DdpAttempt
+
+
+def contradiction(run: Run) -> str | None:
+    """The first place where a run contradicts itself, in words; None when everything fits."""
+    checks = (_devices, _attempts, _samples, _numbers, _margin)
+    return next((text for check in checks for text in check(run)), None)
+
+
+def _devices(run: Run) -> Iterator[str]:
+    count = len(run.plan.devices)
+    if count == 0:
+        yield "plan.devices is empty"
+    named: dict[str, Iterable[int]] = {
+        "ranks": (info.device for info in run.ranks),
+        "solo": (solo.device for solo in run.solo),
+        "probes": (probe.device for probe in run.probes),
+        "memory": (memory.device for memory in run.memory),
+        "samples.devices": (samples.device for samples in run.samples.devices),
+        "samples.processes": (process.device for process in run.samples.processes),
+        "samples.counters": (reading.device for reading in run.samples.counters),
+        "ddp": (rank.device for attempt in run.ddp for rank in attempt.ranks),
+    }
+    for place, devices in named.items():
+        yield from (f"{place} names device {i}, the plan has {count}" for i in devices if not 0 <= i < count)
+
+
+def _attempts(run: Run) -> Iterator[str]:
+    for index, attempt in enumerate(run.ddp):
+        if [rank.rank for rank in attempt.ranks] != list(range(len(attempt.ranks))) or not attempt.ranks:
+            yield f"ddp.{index}.ranks are not numbered from 0"
+        if len({len(rank.fenced) for rank in attempt.ranks} | {0}) != 2:
+            yield f"ddp.{index}: not as many blocks on every rank"
+        if len(_steps(attempt) | {0}) != 2:
+            yield f"ddp.{index}: not as many steps in every block"
+
+
+def _steps(attempt: DdpAttempt) -> set[int]:
+    """How many steps the lists of all blocks hold."""
+    blocks = [block for rank in attempt.ranks for block in rank.fenced]
+    return {len(values) for block in blocks for values in (block.compute_ms, block.fence_ms, block.transfer_ms)}
+
+
+def _samples(run: Run) -> Iterator[str]:
+    ticks = len(run.samples.t_s)
+    for samples in run.samples.devices:
+        for name, values in samples.columns.items():
+            if len(values) != ticks:
+                yield f"samples: column {name} of device {samples.device} has {len(values)} values for {ticks} ticks"
+
+
+def _numbers(run: Run) -> Iterator[str]:
+    """Times, rates and sizes that others are divided by."""
+    ranks = [rank for attempt in run.ddp for rank in attempt.ranks]
+    parallel = [run.data_parallel] if run.data_parallel is not None else []
+    numbers: dict[str, Sequence[float]] = {
+        "plan.per_rank_batch": [run.plan.per_rank_batch],
+        "ddp: compute_ms": [value for rank in ranks for block in rank.fenced for value in block.compute_ms],
+        "ddp: overlapped_step_ms": [value for rank in ranks for value in rank.overlapped_step_ms],
+        "ddp: units_per_step": [rank.units_per_step for rank in ranks],
+        "solo: eager_step_ms": [solo.eager_step_ms for solo in run.solo],
+        "solo: graph_step_ms": [solo.graph_step_ms for solo in run.solo if solo.graph_step_ms is not None],
+        "probes: gemm_tflops": [probe.gemm_tflops for probe in run.probes],
+        "probes: memory_copy_gb_per_s": [probe.memory_copy_gb_per_s for probe in run.probes],
+        "probes: host_to_device_gb_per_s": [probe.host_to_device_gb_per_s for probe in run.probes],
+        "probes: device_to_host_gb_per_s": [probe.device_to_host_gb_per_s for probe in run.probes],
+        "data_parallel: step_ms": [value for p in parallel for value in (p.step_ms, p.one_device_step_ms)],
+        "data_parallel: number of devices": [
+            len(values) for p in parallel for values in (p.shards, p.peak_memory_bytes)
+        ],
+    }
+    for name, values in numbers.items():
+        yield from (f"{name} is {value:g}, it must be above 0" for value in values if not value > 0)
+
+
+def _margin(run: Run) -> Iterator[str]:
+    setting = run.settings.get("margin")
+    if setting is None or setting.value is None:
+        return
+    numbers = setting.value if isinstance(setting.value, list) else []
+    margins = [value for value in numbers if isinstance(value, int | float)]
+    if len(margins) != 2 or len(numbers) != 2 or not 0 < margins[0] < margins[1]:
+        yield "settings.margin is not two shares, to warn and to fail"
