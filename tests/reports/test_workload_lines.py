@@ -92,7 +92,7 @@ def test_memory_that_nobody_holds_is_not_divided_by() -> None:
 def test_collectives_stand_in_a_table_with_the_columns_of_nccl_tests() -> None:
     assert bandwidth(row(), row(collective="all_gather", size_bytes=8192, time_us=32.3, wrong_elements=4)) == [
         "collective  ranks   size    time   algbw   busbw  wrong",
-        "                              us    GB/s    GB/s       ",
+        "                              us    GB/s    GB/s",
         "all_reduce      2  1 GiB  3300.0  325.37  325.37      0",
         "all_gather      2  8 KiB    32.3  325.37  325.37      4",
         "GB = 1e9 bytes, nccl-tests' definitions, float32 in place",

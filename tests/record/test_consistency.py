@@ -1,0 +1,155 @@
+"""Runs whose values are of the right types and still cannot be true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubalance.checks.verdict import judge
+from gpubalance.errors import UsageError
+from gpubalance.record.consistency import contradiction
+from gpubalance.record.file import load_run
+from gpubalance.record.run import Run
+from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
+from tests.support import ROOT
+
+KEPT = sorted((ROOT / "examples/runs").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_run_of_real_hardware_fits_together(path: Path) -> None:
+    assert contradiction(Run.model_validate(json.loads(path.read_text())["run"])) is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        make_run([]),
+        make_run([make_attempt(steady([100.0]))]),
+        make_run([make_attempt(steady([100.0] * 8)), make_attempt(steady([100.0] * 8), attempt=1)]),
+        make_run([make_attempt(steady([20.0, 20.0], blocks=1))], on_cpu=True),
+        make_run([], solo=[make_solo(0, None), make_solo(1, 90.0)]),
+    ],
+    ids=["nothing", "one", "eight", "one block", "solo"],
+)
+def test_a_run_with_parts_missing_fits_together(run: Run) -> None:
+    assert contradiction(run) is None
+
+
+Document = dict[str, Any]
+
+
+def ranks(document: Document) -> list[Any]:
+    found: list[Any] = document["ddp"][0]["ranks"]
+    return found
+
+
+BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
+    ("no devices", lambda d: d["plan"].update(devices=[]), "plan.devices is empty"),
+    ("rank", lambda d: d["ranks"][0].update(device=2), "ranks names device 2, the plan has 2"),
+    ("below 0", lambda d: d["ranks"][0].update(device=-1), "ranks names device -1, the plan has 2"),
+    ("solo", lambda d: d["solo"][1].update(device=9), "solo names device 9, the plan has 2"),
+    ("probe", lambda d: d["probes"][1].update(device=9), "probes names device 9, the plan has 2"),
+    ("memory", lambda d: d["memory"][1].update(device=9), "memory names device 9, the plan has 2"),
+    ("ddp", lambda d: ranks(d)[1].update(device=9), "ddp names device 9, the plan has 2"),
+    (
+        "samples",
+        lambda d: d["samples"]["devices"][1].update(device=9),
+        "samples.devices names device 9, the plan has 2",
+    ),
+    (
+        "process",
+        lambda d: d["samples"]["processes"][0].update(device=9),
+        "samples.processes names device 9, the plan has 2",
+    ),
+    (
+        "counters",
+        lambda d: d["samples"]["counters"][0].update(device=9),
+        "samples.counters names device 9, the plan has 2",
+    ),
+    ("no ranks", lambda d: d["ddp"][0].update(ranks=[]), "ddp.0.ranks are not numbered from 0"),
+    ("rank twice", lambda d: ranks(d)[1].update(rank=0), "ddp.0.ranks are not numbered from 0"),
+    ("a block less", lambda d: ranks(d)[1]["fenced"].pop(), "ddp.0: not as many blocks on every rank"),
+    ("no blocks", lambda d: [r["fenced"].clear() for r in ranks(d)], "ddp.0: not as many blocks on every rank"),
+    ("a step less", lambda d: ranks(d)[0]["fenced"][3]["fence_ms"].pop(), "ddp.0: not as many steps in every block"),
+    (
+        "no steps",
+        lambda d: [b.update(compute_ms=[], fence_ms=[], transfer_ms=[]) for r in ranks(d) for b in r["fenced"]],
+        "ddp.0: not as many steps in every block",
+    ),
+    (
+        "a tick more",
+        lambda d: d["samples"]["t_s"].append(99.0),
+        "samples: column utilization_percent of device 0 has 464 values for 465 ticks",
+    ),
+    ("no compute", lambda d: ranks(d)[0]["fenced"][0]["compute_ms"].__setitem__(0, 0.0), "ddp: compute_ms is 0"),
+    ("overlapped", lambda d: ranks(d)[0].update(overlapped_step_ms=[-1.5]), "ddp: overlapped_step_ms is -1.5"),
+    ("units", lambda d: ranks(d)[0].update(units_per_step=0.0), "ddp: units_per_step is 0"),
+    ("eager", lambda d: d["solo"][0].update(eager_step_ms=0.0), "solo: eager_step_ms is 0"),
+    ("graph", lambda d: d["solo"][0].update(graph_step_ms=0.0), "solo: graph_step_ms is 0"),
+    ("product", lambda d: d["probes"][0].update(gemm_tflops=0.0), "probes: gemm_tflops is 0"),
+    ("batch", lambda d: d["plan"].update(per_rank_batch=0), "plan.per_rank_batch is 0"),
+    (
+        "parallel",
+        lambda d: d.update(
+            data_parallel={
+                "global_batch": 2,
+                "shards": [1, 1],
+                "step_ms": 0.0,
+                "one_device_step_ms": 1.0,
+                "peak_memory_bytes": [1, 1],
+            }
+        ),
+        "data_parallel: step_ms is 0",
+    ),
+    (
+        "nobody in parallel",
+        lambda d: d.update(
+            data_parallel={
+                "global_batch": 2,
+                "shards": [],
+                "step_ms": 1.0,
+                "one_device_step_ms": 1.0,
+                "peak_memory_bytes": [],
+            }
+        ),
+        "data_parallel: number of devices is 0",
+    ),
+    (
+        "margin of words",
+        lambda d: d["settings"].update(margin={"value": ["a", "b"], "origin": "flag"}),
+        "settings.margin",
+    ),
+    ("margin of one", lambda d: d["settings"].update(margin={"value": [0.1], "origin": "flag"}), "settings.margin"),
+    (
+        "margin turned",
+        lambda d: d["settings"].update(margin={"value": [0.1, 0.05], "origin": "flag"}),
+        "settings.margin",
+    ),
+    ("margin of a word", lambda d: d["settings"].update(margin={"value": "5:10", "origin": "flag"}), "settings.margin"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN])
+def test_a_file_that_contradicts_itself_is_damaged_and_the_place_is_named(
+    tmp_path: Path, change: Callable[[Document], Any], words: str
+) -> None:
+    document = json.loads((ROOT / "examples/runs/h200x2-slow.json").read_text())
+    change(document["run"])
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError) as raised:
+        load_run(path)
+    assert f"{path} is damaged: {words}" in raised.value.message
+
+
+def test_margins_that_were_asked_for_fit() -> None:
+    document = json.loads((ROOT / "examples/runs/h200x2-slow.json").read_text())["run"]
+    document["settings"]["margin"] = {"value": [0.3, 0.5], "origin": "flag"}
+    run = Run.model_validate(document)
+    assert contradiction(run) is None
+    assert judge(run).facts.margin_fail == 0.5

@@ -1,0 +1,92 @@
+"""The jobs of a bench run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubalance.record.job import Job, Slot
+from gpubalance.record.node import Device
+from gpubalance.record.run import Plan
+from gpubalance.session.jobs import first_job, node_job, rotated_job
+from gpubalance.settings import BenchSettings, Fault
+from gpubalance.testing.runs import make_gpu, make_run
+
+FOLDER = Path("/scratch")
+
+
+def plan_of(*devices: Device, **values: Any) -> Plan:
+    plan = make_run([], ranks=len(devices)).plan
+    workloads = ["solo", "ddp", "data_parallel", "collectives"]
+    return plan.model_copy(update={"devices": list(devices), "workloads": workloads, **values})
+
+
+def job_of(*devices: Device, settings: BenchSettings | None = None, **values: Any) -> Job:
+    return first_job(settings or BenchSettings(), plan_of(*devices, **values), FOLDER)
+
+
+def test_the_first_job_is_everything_that_ranks_can_run_on_the_devices_of_the_plan() -> None:
+    settings = BenchSettings(budget_s=60.0, seed=7, inject=(Fault("sleep", rank=1, ms=5.0),))
+    job = job_of(make_gpu(0), make_gpu(1), settings=settings)
+    assert (job.attempt, job.crew, job.device, job.backend) == (0, "ranks", "cuda", "nccl")
+    assert job.phases == ("solo", "ddp", "collectives")
+    assert (job.global_batch, job.per_rank_batch, job.budget_s, job.seed) == (8192, 4096, 60.0, 7)
+    assert job.model == plan_of(make_gpu(0)).model.model_dump()
+    assert [(fault["kind"], fault["rank"], fault["ms"]) for fault in job.faults] == [("sleep", 1, 5.0)]
+    assert job.log_path(0).parent == FOLDER
+
+
+def test_over_gloo_ranks_work_on_the_cpu() -> None:
+    slots = [Device(kind="cpu", name="CPU", cpu_cores=[core]) for core in (2, 5)]
+    job = job_of(*slots, backend="gloo")
+    assert (job.device, job.backend) == ("cpu", "gloo")
+    assert [slot.cores for slot in job.slots] == [(2,), (5,)]
+
+
+def test_devices_that_are_named_by_uuid_are_counted_in_the_order_of_the_plan() -> None:
+    chosen = [make_gpu(3), make_gpu(1)]
+    assert job_of(*chosen).slots == (Slot(0, 0, chosen[0].uuid, ()), Slot(1, 1, chosen[1].uuid, ()))
+
+
+def test_where_one_uuid_is_unknown_cudas_own_ordinals_count() -> None:
+    nameless = make_gpu(3).model_copy(update={"uuid": None, "cuda_ordinal": 3})
+    assert job_of(nameless, make_gpu(1)).slots == (Slot(0, 3, None, ()), Slot(1, 1, make_gpu(1).uuid, ()))
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_the_confirming_job_has_every_rank_on_the_next_device(count: int) -> None:
+    job = job_of(*(make_gpu(index) for index in range(count)))
+    again = rotated_job(job)
+    assert [slot.device for slot in again.slots] == [(rank + 1) % count for rank in range(count)]
+    assert [slot.uuid for slot in again.slots] == [make_gpu((rank + 1) % count).uuid for rank in range(count)]
+    assert (again.attempt, again.phases, again.crew) == (1, ("ddp",), "ranks")
+
+
+def test_nothing_but_places_attempt_and_phases_changes_the_second_time() -> None:
+    job = job_of(make_gpu(0), make_gpu(1))
+    again = rotated_job(job)
+    different = {name for name in job.__dataclass_fields__ if getattr(job, name) != getattr(again, name)}
+    assert different == {"attempt", "slots", "phases"}
+
+
+def test_a_single_rank_stays_where_it_is() -> None:
+    job = job_of(make_gpu(0))
+    assert rotated_job(job).slots == job.slots
+
+
+def test_the_last_job_is_one_process_that_sees_all_devices() -> None:
+    job = job_of(make_gpu(0), make_gpu(1))
+    last = node_job(job)
+    assert (last.crew, last.phases, last.slots) == ("node", ("data_parallel",), job.slots)
+
+
+def test_jobs_write_to_different_files() -> None:
+    job = job_of(make_gpu(0), make_gpu(1))
+    assert len({each.log_path(0) for each in (job, rotated_job(job), node_job(job))}) == 3
+
+
+def test_a_collective_may_take_longer_than_the_parent_waits_so_that_the_parent_comes_first() -> None:
+    settings = BenchSettings(stall_s=45.0)
+    assert job_of(make_gpu(0), settings=settings).group_timeout_s > settings.stall_s
