@@ -35,6 +35,11 @@ class Finding:
     """An unknown of a required check leaves no verdict."""
 
 
+def counted(number: int, noun: str) -> str:
+    """1 error, 2 errors."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def percent(share: float) -> str:
     """A share as percent with the digits that matter: 0.143 is 14.3 %, 0.2 is 20 %."""
     return f"{round(100 * share, 1) + 0.0:.1f}".removesuffix(".0") + " %"  # + 0.0 takes the sign off a zero

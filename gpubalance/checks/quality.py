@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
-from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.run import Run, RunError
 
@@ -36,7 +36,7 @@ def _cause(run: Run, error: RunError) -> Finding:
     if error.kind == "no_cuda":
         who, where = f"{len(run.plan.devices)} GPUs found, but ", ""
     verb = "failed: " if error.kind in ("exception", "out_of_memory") else ""
-    evidence = (f"{others} other errors follow from it",) if others and error.first_cause else ()
+    evidence = (f"{counted(others, 'other error')} followed from it",) if others and error.first_cause else ()
     return Finding(
         "complete",
         State.UNKNOWN,
@@ -135,7 +135,7 @@ def check_counters(run: Run, facts: Facts) -> list[Finding]:
         return []
     read = {c.edge for c in run.samples.counters if c.values}
     edges = sorted({c.edge for c in failed} - read)
-    text = f"error counters were not read at {len(edges)} phase edges: {failed[0].missing['counters']}"
+    text = f"error counters were not read at {counted(len(edges), 'phase edge')}: {failed[0].missing['counters']}"
     return (
         [Finding("counters", State.UNKNOWN, text, next_step="nvidia-smi -q shows ECC and NVLink errors")]
         if edges

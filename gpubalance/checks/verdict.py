@@ -107,7 +107,9 @@ def sentence_of(verdict: Verdict, findings: Sequence[Finding], facts: Facts) -> 
     if worst:
         return worst[0].message
     if verdict is Verdict.INCONCLUSIVE:
-        return "nothing that could be judged was measured"
+        one = facts.first is not None and len(facts.first.device_of_rank) == 1
+        alone = ": one device has no peers, and no limit of it is known" if one else ""
+        return f"nothing that could be judged was measured{alone}"
     first = facts.first
     if first is None:
         return "nothing wrong was found in what was measured; evenness was not asked for"

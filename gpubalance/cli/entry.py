@@ -22,6 +22,10 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Only a bug in this function raises."""
+    return int(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments or os.environ.get("GPUBALANCE_DEBUG", "") not in ("", "0")
     try:
         return _run_app(arguments)

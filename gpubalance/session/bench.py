@@ -59,11 +59,11 @@ def bench(
     launcher = os.getppid()
     share = detect_share(os.environ, settings.launcher, settings.nproc)
     with interruptible(), workspace(share) as folder:
+        if not share.reports:
+            serve(share, folder, module, launcher)
+            return None
         if share.rank is not None:
             end_with_launcher(launcher)
-        if not share.reports:
-            serve(share, folder, module)
-            return None
         with _alone(settings), _orders(folder, share) as orders:
             return _measure(settings, display or Silent(), share, folder, orders, module, stand_in)
 

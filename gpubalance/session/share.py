@@ -52,13 +52,13 @@ class Orders:
             self._log.write("end")
 
 
-def serve(share: Share, folder: Path, module: str) -> None:
+def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
     """Carry out orders as a parent that does not report. Prints nothing; returns when the run is over.
 
     Raises CannotMeasureError when no order ever comes.
     """
     assert share.rank is not None
-    die_with_parent(os.getppid())  # an adopted parent ends with its launcher, and its rank with it
+    die_with_parent(launcher)  # an adopted parent ends with its launcher, and its rank with it
     tail = LogTail(orders_path(folder))
     running: dict[int, subprocess.Popen[bytes]] = {}
     job: Job | None = None

@@ -40,7 +40,7 @@ def test_the_first_cause_leads_and_the_others_follow_from_it() -> None:
     assert finding.message == "rank 2 failed: ValueError: bad batch in phase ddp"
     assert finding.subject is not None
     assert finding.subject.startswith("rank 2 on cuda:2")
-    assert evidence(finding) == "2 other errors follow from it"
+    assert evidence(finding) == "2 other errors followed from it"
     judgement = look(run)
     assert (judgement.verdict, judgement.sentence) == (Verdict.INCONCLUSIVE, finding.message)
 
@@ -240,7 +240,7 @@ def test_counters_that_could_not_be_read_are_said_and_do_not_decide() -> None:
     )
     finding = one(run, "counters")
     assert finding.state is State.UNKNOWN
-    assert finding.message == "error counters were not read at 1 phase edges: it ended with -11"
+    assert finding.message == "error counters were not read at 1 phase edge: it ended with -11"
     assert look(run).verdict is Verdict.PASS
 
 

@@ -49,8 +49,9 @@ def test_children_import_from_the_same_places_as_the_parent() -> None:
         [sys.executable, "-c", "import sys; print('\\n'.join(sys.path))"],
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    theirs = shown.stdout.splitlines()
-    assert [path for path in sys.path if path] == [path for path in theirs if path in sys.path]
+    ours = dict.fromkeys(path for path in sys.path if path)
+    theirs = dict.fromkeys(path for path in shown.stdout.splitlines() if path in ours)
+    assert list(theirs) == list(ours)
 
 
 def test_the_listening_socket_is_on_loopback_only() -> None:

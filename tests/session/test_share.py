@@ -35,6 +35,7 @@ from tests.support import (
 REPORTING = Share("torchrun", 0, 2, "job-29500-0")
 
 SERVE = """
+import os
 import sys
 from pathlib import Path
 from gpubalance.errors import CannotMeasureError
@@ -42,7 +43,8 @@ from gpubalance.launch.launcher_env import Share
 from gpubalance.session import share
 share.FIRST_ORDER_LIMIT_S = float(sys.argv[2])
 try:
-    share.serve(Share("torchrun", 1, 2, "job-29500-0"), Path(sys.argv[1]), "gpubalance.testing.scripted_rank")
+    ours = Share("torchrun", 1, 2, "job-29500-0")
+    share.serve(ours, Path(sys.argv[1]), "gpubalance.testing.scripted_rank", os.getppid())
 except CannotMeasureError as error:
     print(error.message)
     sys.exit(int(error.exit_code))
