@@ -26,6 +26,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def wait_for_turn() -> None:
+    """Return when standard input ends: at once for most children; the parent closes the pipe of one that it held."""
+    sys.stdin.read()
+
+
 def end_with_launcher(launcher: int) -> None:
     """Ask for SIGTERM when the launcher that started this process ends; it is handled like any other SIGTERM.
 

@@ -78,7 +78,8 @@ def command_environment(**values: str) -> dict[str, str]:
     """An environment for our command line: this source tree, nothing inherited that steers it."""
     steering = ("GPUBALANCE_", "CUDA_", "NVIDIA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
-    return {**kept, "PYTHONPATH": str(ROOT), "GPUBALANCE_BENCH_FORCE": "1", **values}
+    path = os.pathsep.join(entry for entry in (str(ROOT), kept.get("PYTHONPATH")) if entry)
+    return {**kept, "PYTHONPATH": path, "GPUBALANCE_BENCH_FORCE": "1", **values}
 
 
 def run_cli(*arguments: str, env: Mapping[str, str] | None = None, **values: Any) -> subprocess.CompletedProcess[str]:

@@ -72,18 +72,29 @@ def job_path(job: Job) -> Path:
 
 
 def start_ranks(
-    job: Job, ranks: Sequence[int], base: Mapping[str, str], module: str, *, own_store: bool
+    job: Job, ranks: Sequence[int], base: Mapping[str, str], module: str, *, own_store: bool, held: bool = False
 ) -> dict[int, subprocess.Popen[bytes]]:
-    """Start these ranks of the job. Everything that they print goes to a file of their own."""
+    """Start these ranks of the job. Everything that they print goes to a file of their own.
+
+    Ranks that are held import what they need and then wait for `release`.
+    """
     if own_store or 0 in ranks:  # under a launcher one parent writes the file before it tells the others
         job.save(job_path(job))
     with listening_socket() as listening:
         port = listening.getsockname()[1] if own_store else None
-        return {rank: _start(job, rank, base, module, listening, port) for rank in ranks}
+        stdin = subprocess.PIPE if held else subprocess.DEVNULL
+        return {rank: _start(job, rank, base, module, listening, port, stdin) for rank in ranks}
+
+
+def release(processes: Mapping[int, subprocess.Popen[bytes]]) -> None:
+    """Let ranks that were held do their work; the others do it already."""
+    for process in processes.values():
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _start(
-    job: Job, rank: int, base: Mapping[str, str], module: str, listening: socket.socket, port: int | None
+    job: Job, rank: int, base: Mapping[str, str], module: str, listening: socket.socket, port: int | None, stdin: int
 ) -> subprocess.Popen[bytes]:
     environment = rank_environment(base, job, rank, port)
     descriptors: tuple[int, ...] = ()
@@ -93,7 +104,7 @@ def _start(
     with job.output_path(rank).open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", module],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=output,
             env=environment,
@@ -107,6 +118,7 @@ def end_ranks(processes: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
     for process in processes.values():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+    release(processes)
     stuck = []
     for process in processes.values():
         try:

@@ -113,6 +113,8 @@ def _measure(
             _run_crews(settings, plan, folder, runner)
         except Interrupted as interrupted:
             gathered.interrupted_by = interrupted.signal_number
+        finally:
+            runner.end()
     finally:
         sensor.stop()
     run = assemble_run(settings, node, plan, gathered, sensor)
@@ -122,18 +124,20 @@ def _measure(
 def _run_crews(settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRunner) -> None:
     gathered = runner.gathered
     job = first_job(settings, plan, folder)
+    node = node_job(job)
     if job.phases:
+        if "data_parallel" in plan.workloads:
+            runner.hold(node)
         runner.run(job)
     if not gathered.errors and _must_confirm(settings, plan, runner):
         runner.display.say("somebody seems slow: looking once more in fresh processes, ranks rotated")
         runner.run(rotated_job(job))
-    for workload in plan.workloads:
-        if workload != "data_parallel":
-            continue
-        if gathered.errors:
-            gathered.skip(workload, "an earlier phase failed")
-        else:
-            runner.run(node_job(job))
+    if "data_parallel" not in plan.workloads:
+        return
+    if gathered.errors:
+        gathered.skip("data_parallel", "an earlier phase failed")
+    else:
+        runner.run(node)
 
 
 def _must_confirm(settings: BenchSettings, plan: Plan, runner: CrewRunner) -> bool:

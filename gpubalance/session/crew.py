@@ -10,7 +10,7 @@ from gpubalance.errors import Interrupted
 from gpubalance.launch.collect import collect_measured
 from gpubalance.launch.follow import CrewOutcome, Follower
 from gpubalance.launch.launcher_env import Share
-from gpubalance.launch.start import end_ranks, job_path, start_ranks
+from gpubalance.launch.start import end_ranks, job_path, release, start_ranks
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import RunError
@@ -32,8 +32,18 @@ class CrewRunner:
     display: Display
     stall_s: float
     gathered: Gathered
+    _held: dict[str, dict[int, subprocess.Popen[bytes]]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
     _blocks: int = 0
+
+    def hold(self, job: Job) -> None:
+        """Start the process of a node job now: it imports torch while others do, and `run` finds it ready."""
+        self._held[job.crew] = start_ranks(job, [0], self.environment, self.module, own_store=True, held=True)
+
+    def end(self) -> None:
+        """End the processes whose turn never came."""
+        for processes in self._held.values():
+            end_ranks(processes)
 
     def run(self, job: Job) -> None:
         """Start the crew, follow it to its end and kill what is left.
@@ -42,9 +52,11 @@ class CrewRunner:
         """
         adopted = self.share.rank is not None and job.crew == "ranks"
         own = [0] if adopted or job.crew == "node" else list(range(len(job.slots)))
-        processes: dict[int, subprocess.Popen[bytes]] = {}
+        processes = self._held.pop(job.crew, {})
         try:
-            processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
+            if not processes:
+                processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
+            release(processes)
             if adopted:
                 self.orders.crew(job_path(job))
             follower = Follower(job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event))

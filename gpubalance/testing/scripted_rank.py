@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpubalance.child import die_with_parent
+from gpubalance.child import die_with_parent, wait_for_turn
 from gpubalance.record.job import JOB_VARIABLE, PARENT_VARIABLE, Job
 from gpubalance.record.rank_log import RankLog
 
@@ -43,6 +43,7 @@ class ScriptedRank:
         """Carry out all steps, then say bye."""
         slot = self._job.slots[self._rank]
         self._log.write("hello", pid=os.getpid())
+        wait_for_turn()
         self._log.write("device", slot=slot.device, name="scripted", uuid=slot.uuid, versions={"torch": "none"})
         for name, *values in steps:
             action: Callable[..., None] = getattr(self, f"do_{name}")

@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from gpubalance.child import die_with_parent
+from gpubalance.child import die_with_parent, wait_for_turn
 from gpubalance.record.job import JOB_VARIABLE, PARENT_VARIABLE, Job
 from gpubalance.record.rank_log import RankLog
 
@@ -38,6 +38,7 @@ def main() -> None:
 def _run(job: Job, rank: int, log: RankLog) -> int:
     from gpubalance.workloads import crew
 
+    wait_for_turn()
     crew.run(job, rank, log)
     log.write("bye")
     return 0

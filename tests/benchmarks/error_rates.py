@@ -1,7 +1,7 @@
 """How often the ddp phase names a rank rightly and wrongly, on this machine: `python -m tests.benchmarks.error_rates`.
 
 Runs short passes (24 blocks of 20 steps) in one set of processes: healthy ones, ones with 10 % and with 20 % extra
-compute on a rank that alternates, in mixed order; then pairs of adjacent passes with the real step rate, healthy and
+compute on a rank that alternates, in mixed order; then passes with the real step rate, healthy and
 changed in alternation, for the predicted against the measured loss. Prints tables and exact binomial bounds.
 """
 
@@ -41,7 +41,7 @@ class Pass:
 
 
 def schedule(healthy: int, each: int, pairs: int) -> list[dict[str, object]]:
-    """Detection passes in mixed order, then pairs for the predicted loss."""
+    """Detection passes in mixed order, then for the predicted loss changed passes, each between two healthy ones."""
     items = [{"rank": 0, "percent": 0.0, "overlapped": False} for _ in range(healthy)]
     items += [
         {"rank": number % 2, "percent": percent, "overlapped": False}
@@ -49,10 +49,12 @@ def schedule(healthy: int, each: int, pairs: int) -> list[dict[str, object]]:
         for number in range(each)
     ]
     random.Random(1).shuffle(items)
-    for percent in (5.0, 10.0, 20.0):
-        for number in range(pairs):
-            items.append({"rank": 0, "percent": 0.0, "overlapped": True})
-            items.append({"rank": number % 2, "percent": percent, "overlapped": True})
+    healthy_pass: dict[str, object] = {"rank": 0, "percent": 0.0, "overlapped": True}
+    if pairs:
+        items += [{**healthy_pass, "overlapped": False}] * 2 + [healthy_pass]  # the first two only warm the devices
+    for number in range(pairs):
+        for percent in (5.0, 10.0, 20.0):
+            items += [{"rank": number % 2, "percent": percent, "overlapped": True}, healthy_pass]
     return items
 
 
@@ -138,14 +140,21 @@ def print_detection(passes: Sequence[Pass]) -> None:
 
 
 def print_losses(passes: Sequence[Pass]) -> None:
-    """Predicted against measured loss of adjacent passes, T_c = T_h + (M_c - M_h)."""
-    real = [p for p in passes if p.facts.overlapped_ms is not None]
+    """Predicted against measured loss, T_c = T_h + (M_c - M_h); h: the mean of the healthy passes around it."""
+    real = [p.facts for p in passes if p.facts.overlapped_ms is not None]
+    played = [p.percent for p in passes if p.facts.overlapped_ms is not None]
+    differences: dict[float, list[float]] = {}
     print("\nplayed   predicted loss   measured loss   difference (points)")
-    for healthy, changed in zip(real[::2], real[1::2], strict=False):
-        before, after = healthy.facts.overlapped_ms or 0.0, changed.facts.overlapped_ms or 0.0
-        growth = changed.facts.balance.slowest_ms - healthy.facts.balance.slowest_ms
-        predicted, measured = 100 * (1 - before / (before + growth)), 100 * (1 - before / after)
-        print(f"{changed.percent:4.0f} %   {predicted:12.2f} %   {measured:11.2f} %   {predicted - measured:+.2f}")
+    for before, changed, after, percent in zip(real[::2], real[1::2], real[2::2], played[1::2], strict=False):
+        healthy_ms = statistics.fmean([before.overlapped_ms or 0.0, after.overlapped_ms or 0.0])
+        slowest_ms = statistics.fmean([before.balance.slowest_ms, after.balance.slowest_ms])
+        growth = changed.balance.slowest_ms - slowest_ms
+        predicted = 100 * (1 - healthy_ms / (healthy_ms + growth))
+        measured = 100 * (1 - healthy_ms / (changed.overlapped_ms or 0.0))
+        differences.setdefault(percent, []).append(predicted - measured)
+        print(f"{percent:4.0f} %   {predicted:12.2f} %   {measured:11.2f} %   {predicted - measured:+.2f}")
+    for percent, values in differences.items():
+        print(f"{percent:4.0f} %   mean difference {statistics.fmean(values):+.2f} of {len(values)}")
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
     (
         "a tick more",
         lambda d: d["samples"]["t_s"].append(99.0),
-        "samples: column utilization_percent of device 0 has 464 values for 465 ticks",
+        "samples: column utilization_percent of device 0 has 501 values for 502 ticks",
     ),
     ("no compute", lambda d: ranks(d)[0]["fenced"][0]["compute_ms"].__setitem__(0, 0.0), "ddp: compute_ms is 0"),
     ("overlapped", lambda d: ranks(d)[0].update(overlapped_step_ms=[-1.5]), "ddp: overlapped_step_ms is -1.5"),

@@ -21,7 +21,7 @@ from gpubalance.session.assemble import Gathered
 from gpubalance.session.crew import CrewRunner
 from gpubalance.session.display import Display, Silent
 from gpubalance.session.share import Orders, orders_path
-from tests.support import HEALTHY, SCRIPTED, alive, make_job, write_script
+from tests.support import HEALTHY, SCRIPTED, alive, eventually, make_job, write_script
 
 
 class Listening:
@@ -192,3 +192,30 @@ def test_under_a_launcher_only_rank_0_is_started_here_and_the_others_are_told(ru
     assert crew_runner.gathered.errors == []
     assert sorted(crew_runner.gathered.pids.values()) == [0, 1]
     assert [order["event"] for order in LogTail(orders_path(tmp_path)).read()] == ["crew", "stop"]
+
+
+def test_a_held_process_is_ready_but_does_nothing_before_its_turn(runner: Runner, tmp_path: Path) -> None:
+    crew_runner = runner({"*": [["phase", "data_parallel"], ["end"]]})
+    node = make_job(tmp_path, crew="node", phases=("data_parallel",))
+    crew_runner.hold(node)
+    log = LogTail(node.log_path(0))
+    first = eventually(log.read)
+    assert [event["event"] for event in first] == ["hello"]
+    held = psutil.Process(first[0]["pid"])
+    eventually(lambda: held.status() == psutil.STATUS_SLEEPING)
+    assert log.read() == []
+    crew_runner.run(node)
+    assert crew_runner.gathered.errors == []
+    assert crew_runner.gathered.pids == {held.pid: 0}
+    assert [event["event"] for event in log.read()][-1] == "bye"
+    assert alive([held]) == []
+
+
+def test_a_held_process_whose_turn_never_comes_is_ended(runner: Runner, tmp_path: Path) -> None:
+    crew_runner = runner({"*": [["phase", "data_parallel"], ["end"]]})
+    node = make_job(tmp_path, crew="node", phases=("data_parallel",))
+    crew_runner.hold(node)
+    first = eventually(LogTail(node.log_path(0)).read)
+    held = psutil.Process(first[0]["pid"])
+    crew_runner.end()
+    assert alive([held]) == []

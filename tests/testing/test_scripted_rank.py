@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -22,7 +23,8 @@ from tests.support import HEALTHY, SCRIPTED, command_environment, make_job, writ
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # nobody holds this rank back
     return make_job(tmp_path)
 
 
