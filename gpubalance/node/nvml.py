@@ -49,7 +49,19 @@ class Nvml:
 
     def ask(self, call: str, device: int | None = None, *arguments: Any) -> Answer:
         """Call `nvml<call>` on the device with this NVML index (None: on the system)."""
-        key = (call, device, tuple(a for a in arguments if isinstance(a, int | str)))
+        return self._once(call, device, arguments, tuple(a for a in arguments if isinstance(a, int | str)))
+
+    def ask_pair(self, call: str, device: int, other: int, *arguments: Any) -> Answer:
+        """The same for a call on two devices."""
+        try:
+            handle = self._handle(other)
+        except self._binding.NVMLError as error:
+            return Answer(None, reason_of(self._binding, error.value))
+        return self._once(call, device, (handle, *arguments), (other, *arguments))
+
+    def _once(self, call: str, device: int | None, arguments: tuple[Any, ...], names: tuple[Any, ...]) -> Answer:
+        """Ask unless the same was refused for good; `names` are the arguments by which it is remembered."""
+        key = (call, device, names)
         if key in self._refused:
             return Answer(None, f"SKIPPED after {self._refused[key]}")
         answer = self._ask(call, device, arguments)

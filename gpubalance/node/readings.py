@@ -52,7 +52,9 @@ def _checked(reading: Reading, answer: Answer) -> Answer:
     return answer
 
 
-def _call(name: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value: value) -> Read:
+def call_reader(name: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value: value) -> Read:
+    """A call with plain arguments, and what to take of its answer."""
+
     def read(nvml: Nvml, device: int) -> Answer:
         answer = nvml.ask(name, device, *arguments)
         return answer if answer.reason is not None else Answer(pick(answer.value))
@@ -60,19 +62,21 @@ def _call(name: str, *arguments: Any, pick: Callable[[Any], Any] = lambda value:
     return read
 
 
-def _constant_call(name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value) -> Read:
-    """Like `_call`, with arguments that are constants of the binding (absent in old bindings)."""
+def constant_call_reader(
+    name: str, constant: str, *more: str, pick: Callable[[Any], Any] = lambda value: value
+) -> Read:
+    """Like `call_reader`, with arguments that are constants of the binding (absent in old bindings)."""
 
     def read(nvml: Nvml, device: int) -> Answer:
         arguments = [nvml.constant(c) for c in (constant, *more)]
         if None in arguments:
             return Answer(None, "FUNCTION_NOT_FOUND")
-        return _call(name, *arguments, pick=pick)(nvml, device)
+        return call_reader(name, *arguments, pick=pick)(nvml, device)
 
     return read
 
 
-def _field(constant: str) -> Read:
+def field_reader(constant: str) -> Read:
     """A field value (nvmlDeviceGetFieldValues); its union is read by the type that NVML says it has."""
 
     def read(nvml: Nvml, device: int) -> Answer:
@@ -112,7 +116,7 @@ def memory(part: str) -> Read:
 
 def memory_v1(part: str) -> Read:
     """The same by the old call, for drivers without v2; always recorded under another key."""
-    return _call("DeviceGetMemoryInfo", pick=lambda value: int(getattr(value, part)))
+    return call_reader("DeviceGetMemoryInfo", pick=lambda value: int(getattr(value, part)))
 
 
 def event_reasons(nvml: Nvml, device: int) -> Answer:
@@ -124,69 +128,69 @@ def event_reasons(nvml: Nvml, device: int) -> Answer:
 
 
 AT_REST = (
-    Reading("power_limit_w", _call("DeviceGetEnforcedPowerLimit", pick=lambda mw: mw / 1000), 100_000),
+    Reading("power_limit_w", call_reader("DeviceGetEnforcedPowerLimit", pick=lambda mw: mw / 1000), 100_000),
     Reading(
         "power_default_limit_w",
-        _call("DeviceGetPowerManagementDefaultLimit", pick=lambda mw: mw / 1000),
+        call_reader("DeviceGetPowerManagementDefaultLimit", pick=lambda mw: mw / 1000),
         100_000,
     ),
-    Reading("sm_clock_max_mhz", _constant_call("DeviceGetMaxClockInfo", "NVML_CLOCK_SM"), 100_000),
-    Reading("memory_clock_max_mhz", _constant_call("DeviceGetMaxClockInfo", "NVML_CLOCK_MEM"), 100_000),
-    Reading("memory_bus_width_bits", _call("DeviceGetMemoryBusWidth"), 100_000),
-    Reading("cuda_cores", _call("DeviceGetNumGpuCores"), 1_000_000),
-    Reading("compute_capability_major", _call("DeviceGetCudaComputeCapability", pick=lambda cc: cc[0]), 1000),
-    Reading("compute_capability_minor", _call("DeviceGetCudaComputeCapability", pick=lambda cc: cc[1]), 1000),
-    Reading("compute_mode", _call("DeviceGetComputeMode"), 3),
-    Reading("mig_mode", _call("DeviceGetMigMode", pick=lambda modes: modes[0]), 1),
-    Reading("ecc_mode", _call("DeviceGetEccMode", pick=lambda modes: modes[0]), 1),
-    Reading("persistence_mode", _call("DeviceGetPersistenceMode"), 1),
-    Reading("pcie_generation_max", _call("DeviceGetMaxPcieLinkGeneration"), 100),
-    Reading("pcie_width_max", _call("DeviceGetMaxPcieLinkWidth"), 64),
-    Reading("nvlink_count", _field("NVML_FI_DEV_NVLINK_LINK_COUNT"), 1000),
-    Reading("nvlink_speed_mb_per_s", _field("NVML_FI_DEV_NVLINK_GET_SPEED"), 10_000_000),
-    Reading("utilization_before_percent", _call("DeviceGetUtilizationRates", pick=lambda u: u.gpu), 100),
+    Reading("sm_clock_max_mhz", constant_call_reader("DeviceGetMaxClockInfo", "NVML_CLOCK_SM"), 100_000),
+    Reading("memory_clock_max_mhz", constant_call_reader("DeviceGetMaxClockInfo", "NVML_CLOCK_MEM"), 100_000),
+    Reading("memory_bus_width_bits", call_reader("DeviceGetMemoryBusWidth"), 100_000),
+    Reading("cuda_cores", call_reader("DeviceGetNumGpuCores"), 1_000_000),
+    Reading("compute_capability_major", call_reader("DeviceGetCudaComputeCapability", pick=lambda cc: cc[0]), 1000),
+    Reading("compute_capability_minor", call_reader("DeviceGetCudaComputeCapability", pick=lambda cc: cc[1]), 1000),
+    Reading("compute_mode", call_reader("DeviceGetComputeMode"), 3),
+    Reading("mig_mode", call_reader("DeviceGetMigMode", pick=lambda modes: modes[0]), 1),
+    Reading("ecc_mode", call_reader("DeviceGetEccMode", pick=lambda modes: modes[0]), 1),
+    Reading("persistence_mode", call_reader("DeviceGetPersistenceMode"), 1),
+    Reading("pcie_generation_max", call_reader("DeviceGetMaxPcieLinkGeneration"), 100),
+    Reading("pcie_width_max", call_reader("DeviceGetMaxPcieLinkWidth"), 64),
+    Reading("nvlink_count", field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT"), 1000),
+    Reading("nvlink_speed_mb_per_s", field_reader("NVML_FI_DEV_NVLINK_GET_SPEED"), 10_000_000),
+    Reading("utilization_before_percent", call_reader("DeviceGetUtilizationRates", pick=lambda u: u.gpu), 100),
     Reading("memory_used_before_bytes", memory("used")),
     Reading("memory_free_before_bytes", memory("free")),
     Reading("memory_reserved_bytes", memory("reserved")),
 )
 
 TICK = (
-    Reading("utilization_percent", _call("DeviceGetUtilizationRates", pick=lambda u: u.gpu), 100),
-    Reading("memory_utilization_percent", _call("DeviceGetUtilizationRates", pick=lambda u: u.memory), 100),
+    Reading("utilization_percent", call_reader("DeviceGetUtilizationRates", pick=lambda u: u.gpu), 100),
+    Reading("memory_utilization_percent", call_reader("DeviceGetUtilizationRates", pick=lambda u: u.memory), 100),
     Reading("memory_used_bytes", memory("used")),
     Reading("memory_used_v1_bytes", memory_v1("used"), instead_of="memory_used_bytes"),
-    Reading("power_w", _call("DeviceGetPowerUsage", pick=lambda mw: mw / 1000), 100_000),
-    Reading("sm_clock_mhz", _constant_call("DeviceGetClockInfo", "NVML_CLOCK_SM"), 100_000),
-    Reading("memory_clock_mhz", _constant_call("DeviceGetClockInfo", "NVML_CLOCK_MEM"), 100_000),
-    Reading("temperature_c", _constant_call("DeviceGetTemperature", "NVML_TEMPERATURE_GPU"), 1000),
+    Reading("power_w", call_reader("DeviceGetPowerUsage", pick=lambda mw: mw / 1000), 100_000),
+    Reading("sm_clock_mhz", constant_call_reader("DeviceGetClockInfo", "NVML_CLOCK_SM"), 100_000),
+    Reading("memory_clock_mhz", constant_call_reader("DeviceGetClockInfo", "NVML_CLOCK_MEM"), 100_000),
+    Reading("temperature_c", constant_call_reader("DeviceGetTemperature", "NVML_TEMPERATURE_GPU"), 1000),
     Reading("event_reasons", event_reasons, 2**32 - 2),
-    Reading("pcie_generation", _call("DeviceGetCurrPcieLinkGeneration"), 100),
-    Reading("pcie_width", _call("DeviceGetCurrPcieLinkWidth"), 64),
+    Reading("pcie_generation", call_reader("DeviceGetCurrPcieLinkGeneration"), 100),
+    Reading("pcie_width", call_reader("DeviceGetCurrPcieLinkWidth"), 64),
 )
 
 COUNTERS = (
     Reading(
         "power_violation_ns",
-        _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_POWER", pick=lambda v: v.violationTime),
+        constant_call_reader("DeviceGetViolationStatus", "NVML_PERF_POLICY_POWER", pick=lambda v: v.violationTime),
     ),
     Reading(
         "thermal_violation_ns",
-        _constant_call("DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime),
+        constant_call_reader("DeviceGetViolationStatus", "NVML_PERF_POLICY_THERMAL", pick=lambda v: v.violationTime),
     ),
-    Reading("energy_mj", _call("DeviceGetTotalEnergyConsumption")),
+    Reading("energy_mj", call_reader("DeviceGetTotalEnergyConsumption")),
     Reading(
         "ecc_corrected",
-        _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
+        constant_call_reader("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
     ),
     Reading(
         "ecc_uncorrected",
-        _constant_call("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+        constant_call_reader("DeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
     ),
-    Reading("pcie_replays", _call("DeviceGetPcieReplayCounter")),
-    Reading("nvlink_replays", _field("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY")),
-    Reading("nvlink_recoveries", _field("NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY")),
-    Reading("nvlink_crc_errors", _field("NVML_FI_DEV_NVLINK_ERROR_DL_CRC")),
-    Reading("rows_remapped_uncorrectable", _call("DeviceGetRemappedRows", pick=lambda rows: rows[1])),
+    Reading("pcie_replays", call_reader("DeviceGetPcieReplayCounter")),
+    Reading("nvlink_replays", field_reader("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY")),
+    Reading("nvlink_recoveries", field_reader("NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY")),
+    Reading("nvlink_crc_errors", field_reader("NVML_FI_DEV_NVLINK_ERROR_DL_CRC")),
+    Reading("rows_remapped_uncorrectable", call_reader("DeviceGetRemappedRows", pick=lambda rows: rows[1])),
 )
 
 EVENT_REASONS = {

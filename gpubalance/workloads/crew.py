@@ -82,7 +82,7 @@ def _who(slot: Slot, device: torch.device) -> dict[str, object]:
     properties = torch.cuda.get_device_properties(device)
     cudnn = torch.backends.cudnn.version()
     versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-    versions["nccl_library"] = _loaded_library("libnccl")
+    versions["nccl_library"] = loaded_library("libnccl")
     versions["cudnn"] = None if cudnn is None else str(cudnn)
     uuid = getattr(properties, "uuid", None)  # torch 2.4 has none
     return {
@@ -93,7 +93,7 @@ def _who(slot: Slot, device: torch.device) -> dict[str, object]:
     }
 
 
-def _loaded_library(name: str) -> str | None:
+def loaded_library(name: str) -> str | None:
     """Base name of the shared library that this process really loaded; "linked statically" leaves none."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.rsplit(" ", 1)[-1]
