@@ -97,6 +97,33 @@ class BenchSettings:
             )
 
 
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What `gpubalance probe` was asked to do."""
+
+    load: bool = False
+    force: bool = False
+    expect_gpus: int | None = None
+    expect_nvlinks: int | None = None
+    require: tuple[str, ...] = ()
+    """Checks whose unknown is a failure, by id or family letter."""
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    simulate: str | None = None
+    """Name of a stand-in profile, or the path of one."""
+    out: str | None = None
+    fail_on: str = "fail"
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value that is wrong on any machine."""
+        _positive("expect-gpus", self.expect_gpus)
+        _positive("expect-nvlinks", self.expect_nvlinks)
+        _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        if self.simulate is not None and self.load:
+            raise UsageError("--simulate plays a driver, and no GPU is behind it: --load has nothing to load")
+
+
 MIN_SAMPLE_INTERVAL_S = 0.05
 LARGEST = 1e9
 """No count, batch or number of seconds that anybody means is larger."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpubalance import __version__
-from gpubalance.cli import bench, report
+from gpubalance.cli import bench, probe, report
 
 app = typer.Typer(
     name="gpubalance",
@@ -18,6 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GPUBALANCE"},
 )
+app.command("probe")(probe.probe_command)
 app.command("bench")(bench.bench_command)
 app.command("report")(report.report_command)
 

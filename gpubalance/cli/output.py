@@ -33,7 +33,11 @@ def write_stdout(data: bytes) -> None:
 
 def write_report(run: Run, judgement: Judgement, saved: str | None) -> None:
     """The report: coloured on a terminal, plain text everywhere else."""
-    lines = report_lines(run, judgement, saved)
+    write_lines(report_lines(run, judgement, saved))
+
+
+def write_lines(lines: list[Line]) -> None:
+    """Lines of a report on stdout, as `write_report` says."""
     if sys.stdout is not None and sys.stdout.isatty():
         _write_styled(lines)
         return
@@ -56,7 +60,12 @@ def exit_code_of(run: Run, judgement: Judgement, fail_on: str) -> int:
     """The exit code of a verdict. A signal that ended the run wins: nobody asked for a verdict then."""
     if run.interrupted_by is not None:
         return 128 + run.interrupted_by
-    if judgement.verdict is Verdict.INCONCLUSIVE:
+    return exit_code_of_verdict(judgement.verdict, fail_on)
+
+
+def exit_code_of_verdict(verdict: Verdict, fail_on: str) -> int:
+    """The exit code of a verdict alone."""
+    if verdict is Verdict.INCONCLUSIVE:
         return ExitCode.NO_VERDICT
     failing = {"fail": (Verdict.FAIL,), "warn": (Verdict.FAIL, Verdict.WARN), "never": ()}[fail_on]
-    return ExitCode.FAIL if judgement.verdict in failing else ExitCode.PASS
+    return ExitCode.FAIL if verdict in failing else ExitCode.PASS

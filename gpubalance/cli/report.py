@@ -11,7 +11,7 @@ FORMATS = ("terminal", "json", "svg", "csv")
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run or probe.")],
     to: Annotated[
         str, typer.Option(metavar="FORMAT", help="terminal, json, svg (a picture of the report) or csv (the samples).")
     ] = "terminal",
@@ -23,11 +23,16 @@ def report_command(
     from gpubalance.checks.verdict import judge
     from gpubalance.cli.output import exit_code_of, write_json, write_report, write_stdout
     from gpubalance.errors import UsageError
-    from gpubalance.record.file import load_run
+    from gpubalance.record.file import load_record
+    from gpubalance.record.probe import Probe
 
     if to not in FORMATS:
         raise UsageError(f"format {to!r} is not known", f"choose from: {', '.join(FORMATS)}")
-    loaded = load_run(run)
+    loaded = load_record(run)
+    if isinstance(loaded, Probe):
+        from gpubalance.cli.probe_run import report_probe
+
+        return report_probe(loaded, to, str(run))
     if to == "csv":
         from gpubalance.record.tables import samples_table
 

@@ -151,24 +151,29 @@ def _check_usable(device: Device) -> None:
 
 
 def _check_idle(device: Device, node: Node) -> None:
+    busy = busy_with(device, node)
+    if busy is not None:
+        raise BusyError(
+            f"not measured: {_label(device)} {busy}",
+            "stop it, leave the GPU out with --devices, or measure all the same with --force",
+        )
+
+
+def busy_with(device: Device, node: Node) -> str | None:
+    """What somebody else does on the GPU, or None when it is idle."""
     for process in node.processes:
         if process.nvml_index == device.nvml_index:
             who = f" ({process.owner})" if process.owner else ""
             used = process.memory_used_bytes
             size = f", {used / 2**30:.1f} GiB" if used is not None else ""
-            raise BusyError(
-                f"not measured: {_label(device)} is in use by pid {process.pid}{who}{size}",
-                "stop it, leave the GPU out with --devices, or measure all the same with --force",
-            )
+            return f"is in use by pid {process.pid}{who}{size}"
     before = device.readings.get("memory_used_before_bytes")
     busy = device.readings.get("utilization_before_percent")
     if isinstance(before, int | float) and before > BUSY_MEMORY_BYTES:
-        raise BusyError(
-            f"not measured: {_label(device)} holds {before / 2**30:.1f} GiB of processes not visible here",
-            "they may belong to another container; --force measures all the same",
-        )
+        return f"holds {before / 2**30:.1f} GiB of processes not visible here"
     if isinstance(busy, int | float) and busy > BUSY_UTILIZATION_PERCENT:
-        raise BusyError(f"not measured: {_label(device)} is {busy} % busy", "--force measures all the same")
+        return f"is {busy} % busy"
+    return None
 
 
 def _cpu_slots(node: Node, settings: BenchSettings, world: int | None) -> list[Device]:

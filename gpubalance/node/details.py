@@ -92,33 +92,54 @@ def _special(nvml: Nvml, index: int) -> Iterator[tuple[str, Answer]]:
     yield "temperature_margin_c", _signed(nvml.ask("DeviceGetMarginTemperature", index))
     yield "inforom_valid", _valid(nvml.ask("DeviceValidateInforom", index))
     yield from _parts(nvml.ask("DeviceGetRepairStatus", index), {
-        "channel_repair_pending": lambda status: int(status[0]),
-        "tpc_repair_pending": lambda status: int(status[1]),
+        "channel_repair_pending": lambda status: _checked(Answer(int(status[0]))),
+        "tpc_repair_pending": lambda status: _checked(Answer(int(status[1]))),
     })  # fmt: skip
     yield from _parts(nvml.ask("DeviceGetRowRemapperHistogram", index), {
         f"row_banks_{name}": _attribute(name) for name in ("max", "high", "partial", "low", "none")
     })  # fmt: skip
     yield from _parts(_filled(nvml, index, "DeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t"), {
-        "sram_uncorrected_aggregate": lambda s: s.aggregateUncParity + s.aggregateUncSecDed,
+        "sram_uncorrected_aggregate": _sum("aggregateUncParity", "aggregateUncSecDed"),
         "sram_corrected_aggregate": _attribute("aggregateCor"),
         "sram_threshold_exceeded": _attribute("bThresholdExceeded"),
     })  # fmt: skip
     yield from _parts(_filled(nvml, index, "DeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"), {
-        "fabric_state": lambda info: FABRIC_STATES.get(info.state, f"UNKNOWN_{info.state}"),
-        "fabric_status": lambda info: int(info.status),
-        "fabric_health_mask": lambda info: int(info.healthMask),
+        "fabric_state": _named("state", FABRIC_STATES),
+        "fabric_status": _attribute("status"),
+        "fabric_health_mask": _attribute("healthMask"),
     })  # fmt: skip
     yield "cpu_affinity", _affinity(nvml, index)
 
 
-def _attribute(name: str) -> Callable[[Any], int]:
-    return lambda struct: int(getattr(struct, name))
+def _attribute(name: str) -> Callable[[Any], Answer]:
+    return lambda struct: _checked(Answer(int(getattr(struct, name))))
 
 
-def _parts(answer: Answer, parts: dict[str, Callable[[Any], Any]]) -> Iterator[tuple[str, Answer]]:
+def _sum(*names: str) -> Callable[[Any], Answer]:
+    def add(struct: Any) -> Answer:
+        parts = [getattr(struct, name) for name in names]
+        return Answer(None, "SENTINEL") if SENTINELS.intersection(parts) else Answer(sum(parts))
+
+    return add
+
+
+def _named(name: str, names: dict[int, str]) -> Callable[[Any], Answer]:
+    return lambda struct: _name(Answer(getattr(struct, name)), names, "UNKNOWN")
+
+
+def _name(answer: Answer, names: dict[int, str], other: str) -> Answer:
+    """The name of a number; one without a name keeps its number."""
+    checked = _checked(answer)
+    return checked if checked.reason is not None else Answer(names.get(answer.value, f"{other}_{answer.value}"))
+
+
+def _checked(answer: Answer) -> Answer:
+    return Answer(None, "SENTINEL") if answer.reason is None and answer.value in SENTINELS else answer
+
+
+def _parts(answer: Answer, parts: dict[str, Callable[[Any], Answer]]) -> Iterator[tuple[str, Answer]]:
     for key, pick in parts.items():
-        value = None if answer.reason is not None else pick(answer.value)
-        yield key, Answer(None, "SENTINEL") if value in SENTINELS else Answer(value, answer.reason)
+        yield key, answer if answer.reason is not None else pick(answer.value)
 
 
 def _filled(nvml: Nvml, index: int, call: str, struct: str) -> Answer:
@@ -132,8 +153,11 @@ def _filled(nvml: Nvml, index: int, call: str, struct: str) -> Answer:
 
 
 def _signed(answer: Answer) -> Answer:
-    """Degrees below the limit; a GPU that is beyond it answers below zero, so that only the absurd is no value."""
-    if answer.reason is None and not -1000 < answer.value < 1000:
+    """Degrees below the limit; a GPU that is beyond it answers below zero, so that only the absurd is no value.
+
+    -1 is what all bits set look like in a signed number. A GPU that is just there reads something else in a moment.
+    """
+    if answer.reason is None and (answer.value == -1 or not -1000 < answer.value < 1000):
         return Answer(None, "SENTINEL")
     return answer
 
@@ -146,11 +170,15 @@ def _valid(answer: Answer) -> Answer:
 
 
 def _affinity(nvml: Nvml, index: int) -> Answer:
-    """CPUs near the GPU, as the kernel writes a list: 0-15,32."""
+    """CPUs near the GPU, as the kernel writes a list: 0-15,32. The mask has room for 4096 CPUs, far more than there
+    are, so that words which are all alike are no mask.
+    """
     words = 64
     answer = nvml.ask("DeviceGetCpuAffinity", index, words)
     if answer.reason is not None:
         return answer
+    if len(set(answer.value)) == 1:
+        return Answer(None, "SENTINEL")
     cpus = [64 * place + bit for place, word in enumerate(answer.value) for bit in range(64) if word >> bit & 1]
     return Answer(cpu_list(cpus))
 
@@ -166,20 +194,34 @@ def cpu_list(cpus: list[int]) -> str:
     return ",".join("-".join(str(end) for end in part) for part in parts)
 
 
-def read_links(nvml: Nvml, index: int) -> list[dict[str, Any]]:
-    """The NVLinks that the GPU has, up or not: as many as it says, else as many as answer."""
-    count = field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, index)
-    links = []
-    for link in range(MAX_LINKS if count.reason is not None else min(MAX_LINKS, count.value)):
+def read_links(nvml: Nvml, index: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The NVLinks that the GPU has, up or not: as many as it says, else as many as answer. And why some are null, by
+    nvlink_active and nvlink_version; also where no link is listed because the first was refused.
+    """
+    count = _link_count(nvml, index)
+    links: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
+    for link in range(MAX_LINKS if count is None else count):
         state = nvml.ask("DeviceGetNvLinkState", index, link)
-        if state.reason is not None:
-            if count.reason is not None:
-                break
-            links.append({"link": link, "active": None, "version": None})
-            continue
-        version = nvml.ask("DeviceGetNvLinkVersion", index, link)
-        links.append({"link": link, "active": bool(state.value), "version": version.value})
-    return links
+        if state.reason is not None and count is None:
+            return links, missing if links else {"nvlink_active": state.reason}
+        links.append(_link(nvml, index, link, state, missing))
+    return links, missing
+
+
+def _link_count(nvml: Nvml, index: int) -> int | None:
+    count = field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, index)
+    return count.value if count.reason is None and 0 <= count.value <= MAX_LINKS else None
+
+
+def _link(nvml: Nvml, index: int, link: int, state: Answer, missing: dict[str, str]) -> dict[str, Any]:
+    """A link that does not tell its state is not asked for its version."""
+    active = _checked(state)
+    version = active if active.reason is not None else _checked(nvml.ask("DeviceGetNvLinkVersion", index, link))
+    for key, answer in (("nvlink_active", active), ("nvlink_version", version)):
+        if answer.reason is not None:
+            missing.setdefault(key, answer.reason)
+    return {"link": link, "active": None if active.reason is not None else bool(active.value), "version": version.value}
 
 
 def read_peers(nvml: Nvml, index: int, count: int) -> list[dict[str, Any]]:
@@ -188,15 +230,15 @@ def read_peers(nvml: Nvml, index: int, count: int) -> list[dict[str, Any]]:
 
 
 def _peer(nvml: Nvml, index: int, other: int) -> dict[str, Any]:
-    missing = {}
+    """Its topology and what is possible between the two, by name; null with a reason where NVML does not say."""
     common = nvml.ask_pair("DeviceGetTopologyCommonAncestor", index, other)
-    if common.reason is not None:
-        missing["topology"] = common.reason
-    p2p = {}
+    answers = {"topology": _name(common, TOPOLOGY, "LEVEL")}
     for kind, number in P2P_KINDS.items():
         status = nvml.ask_pair("DeviceGetP2PStatus", index, other, number)
-        p2p[kind] = None if status.reason is not None else P2P_STATUS.get(status.value, f"STATUS_{status.value}")
-        if status.reason is not None:
-            missing[f"p2p_{kind}"] = status.reason
-    level = None if common.reason is not None else TOPOLOGY.get(common.value, f"LEVEL_{common.value}")
-    return {"nvml_index": other, "topology": level, "p2p": p2p, "missing": missing}
+        answers[f"p2p_{kind}"] = _name(status, P2P_STATUS, "STATUS")
+    return {
+        "nvml_index": other,
+        "topology": answers["topology"].value,
+        "p2p": {kind: answers[f"p2p_{kind}"].value for kind in P2P_KINDS},
+        "missing": {key: answer.reason for key, answer in answers.items() if answer.reason is not None},
+    }

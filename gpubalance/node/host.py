@@ -21,9 +21,15 @@ STEERING = re.compile(
 """Names of variables that are recorded. Everything else in the environment may be a secret."""
 
 
+SECRET = re.compile(r"TOKEN|KEY|PASSWORD|SECRET|CREDENTIAL", re.IGNORECASE)
+"""A variable of such a name is never recorded, whatever it steers."""
+
+
 def steering_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that steer CUDA, NCCL, gloo and OpenMP."""
-    return {name: value for name, value in sorted(environment.items()) if STEERING.match(name)}
+    return {
+        name: value for name, value in sorted(environment.items()) if STEERING.match(name) and not SECRET.search(name)
+    }
 
 
 def gpu_evidence(root: Path = Path("/")) -> list[str]:
@@ -31,7 +37,7 @@ def gpu_evidence(root: Path = Path("/")) -> list[str]:
 
     0x10de is NVIDIA's PCI vendor id; 0x03 is the PCI class of display and 3D controllers.
     """
-    evidence = [f"PCI device {path.name}" for path in sorted((root / "sys/bus/pci/devices").glob("*")) if _is_gpu(path)]
+    evidence = [f"PCI device {path.name}" for path in sorted((root / "sys/bus/pci/devices").glob("*")) if is_gpu(path)]
     nodes = sorted(path.name for path in (root / "dev").glob("nvidia*") if path.name != "nvidia-caps")
     evidence += [f"/dev/{name}" for name in nodes]
     if (root / "dev/dxg").exists():
@@ -39,11 +45,13 @@ def gpu_evidence(root: Path = Path("/")) -> list[str]:
     return evidence
 
 
-def _is_gpu(device: Path) -> bool:
-    return _read(device / "vendor") == "0x10de" and (_read(device / "class") or "").startswith("0x03")
+def is_gpu(device: Path) -> bool:
+    """True for a folder of /sys/bus/pci/devices that is an NVIDIA display or 3D controller."""
+    return read_text(device / "vendor") == "0x10de" and (read_text(device / "class") or "").startswith("0x03")
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """The file without space around it, or None when it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -52,12 +60,12 @@ def _read(path: Path) -> str | None:
 
 def cgroup_quota(root: Path = Path("/"), self_cgroup: str | None = None) -> float | None:
     """CPU cores that the control group allows, the smallest on the way up to the root; None is no limit."""
-    text = self_cgroup if self_cgroup is not None else _read(root / "proc/self/cgroup")
-    limits = [quota for folder in _cgroup_folders(root, text or "", "cpu") if (quota := _quota(folder)) is not None]
+    text = self_cgroup if self_cgroup is not None else read_text(root / "proc/self/cgroup")
+    limits = [quota for folder in cgroup_folders(root, text or "", "cpu") if (quota := _quota(folder)) is not None]
     return min(limits, default=None)
 
 
-def _cgroup_folders(root: Path, text: str, controller: str) -> Iterable[Path]:
+def cgroup_folders(root: Path, text: str, controller: str) -> Iterable[Path]:
     """Folders of this process's control group and its parents, for one controller, innermost first."""
     mount = root / "sys/fs/cgroup"
     for line in text.splitlines():
@@ -70,8 +78,8 @@ def _cgroup_folders(root: Path, text: str, controller: str) -> Iterable[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    v2 = _read(folder / "cpu.max")
-    v1 = (_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+    v2 = read_text(folder / "cpu.max")
+    v1 = (read_text(folder / "cpu.cfs_quota_us"), read_text(folder / "cpu.cfs_period_us"))
     allowed, _, period = v2.partition(" ") if v2 else (v1[0] or "max", " ", v1[1] or "0")
     if allowed in ("max", "-1") or not period.isdecimal() or int(period) == 0:
         return None
@@ -80,8 +88,10 @@ def _quota(folder: Path) -> float | None:
 
 def oom_kills(root: Path = Path("/")) -> int:
     """How often the kernel killed somebody of this control group for lack of memory; 0 where it does not say."""
-    for folder in _cgroup_folders(root, _read(root / "proc/self/cgroup") or "", "memory"):
-        for line in (_read(folder / "memory.events") or _read(folder / "memory.oom_control") or "").splitlines():
+    for folder in cgroup_folders(root, read_text(root / "proc/self/cgroup") or "", "memory"):
+        for line in (
+            read_text(folder / "memory.events") or read_text(folder / "memory.oom_control") or ""
+        ).splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill" and count.isdecimal():
                 return int(count)
@@ -107,7 +117,7 @@ def ranks_that_fit(effective: float) -> int:
 
 def cpu_model() -> str | None:
     """The processor's name as the kernel gives it."""
-    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+    for line in (read_text(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
     return None

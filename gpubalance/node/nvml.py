@@ -37,7 +37,7 @@ class Nvml:
         self._binding = binding
         self._note = note
         self._handles: dict[int, Any] = {}
-        self._refused: dict[tuple[str, int | None, tuple[Any, ...]], str] = {}
+        self._refused: dict[tuple[str, tuple[int, ...], tuple[Any, ...]], str] = {}
 
     def constant(self, name: str) -> Any:
         """Value of a constant of the binding; older bindings lack newer ones, which is None."""
@@ -49,34 +49,30 @@ class Nvml:
 
     def ask(self, call: str, device: int | None = None, *arguments: Any) -> Answer:
         """Call `nvml<call>` on the device with this NVML index (None: on the system)."""
-        return self._once(call, device, arguments, tuple(a for a in arguments if isinstance(a, int | str)))
+        return self._once(call, () if device is None else (device,), arguments)
 
     def ask_pair(self, call: str, device: int, other: int, *arguments: Any) -> Answer:
         """The same for a call on two devices."""
-        try:
-            handle = self._handle(other)
-        except self._binding.NVMLError as error:
-            return Answer(None, reason_of(self._binding, error.value))
-        return self._once(call, device, (handle, *arguments), (other, *arguments))
+        return self._once(call, (device, other), arguments)
 
-    def _once(self, call: str, device: int | None, arguments: tuple[Any, ...], names: tuple[Any, ...]) -> Answer:
-        """Ask unless the same was refused for good; `names` are the arguments by which it is remembered."""
-        key = (call, device, names)
+    def _once(self, call: str, devices: tuple[int, ...], arguments: tuple[Any, ...]) -> Answer:
+        """Ask unless the same was refused for good."""
+        key = (call, devices, tuple(a for a in arguments if isinstance(a, int | str)))
         if key in self._refused:
             return Answer(None, f"SKIPPED after {self._refused[key]}")
-        answer = self._ask(call, device, arguments)
+        answer = self._ask(call, devices, arguments)
         if answer.reason in _FINAL:
             self._refused[key] = answer.reason or ""
         return answer
 
-    def _ask(self, call: str, device: int | None, arguments: tuple[Any, ...]) -> Answer:
+    def _ask(self, call: str, devices: tuple[int, ...], arguments: tuple[Any, ...]) -> Answer:
         function = getattr(self._binding, f"nvml{call}", None)
         if function is None:
             return Answer(None, "FUNCTION_NOT_FOUND")
         try:
-            handle = () if device is None else (self._handle(device),)
-            self._note(call, device)
-            return Answer(function(*handle, *arguments))
+            handles = [self._handle(device) for device in devices]
+            self._note(call, devices[0] if devices else None)
+            return Answer(function(*handles, *arguments))
         except self._binding.NVMLError as error:
             return Answer(None, reason_of(self._binding, error.value))
         except ValueError:  # UnicodeDecodeError is one; the binding decodes names itself

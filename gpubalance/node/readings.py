@@ -95,7 +95,7 @@ def field_reader(constant: str) -> Read:
 
 
 def _union(field_value: Any) -> Number:
-    kinds = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal")
+    kinds = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
     kind = kinds[field_value.valueType] if field_value.valueType < len(kinds) else "ullVal"
     value: Number = getattr(field_value.value, kind)
     return value

@@ -8,13 +8,17 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from gpubalance.errors import UsageError
+from gpubalance.record.base import Record
 from gpubalance.record.consistency import contradiction
+from gpubalance.record.probe import PROBE_SCHEMA_VERSION, Probe
 from gpubalance.record.run import SCHEMA_VERSION, Run
+
+R = TypeVar("R", bound=Record)
 
 LARGEST_BYTES = 200 * 2**20
 """No record of ours comes near; a larger file is something else."""
@@ -76,24 +80,41 @@ def _umask() -> int:
 
 def load_run(path: Path) -> Run:
     """The run in a saved document; its parts fit together. Raises UsageError that says what is wrong with the file."""
+    run = load_record(path)
+    if not isinstance(run, Run):
+        raise UsageError(f"{path} is a {run.kind}, not a bench run")
+    return run
+
+
+def load_record(path: Path) -> Run | Probe:
+    """What a saved document holds, a run or a probe. Raises UsageError as `load_run` does."""
     document = _document(path)
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool):
         raise UsageError(f"{path} is not a gpubalance run: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise UsageError(
-            f"{path} has schema {version}, this gpubalance reads up to {SCHEMA_VERSION}", "update gpubalance"
-        )
-    try:
-        run = Run.model_validate(document.get("run"))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in ("run", *first["loc"]))
-        raise UsageError(f"{path} is damaged: {where}: {first['msg']}") from None
+    if "probe" in document:
+        _check_version(path, version, PROBE_SCHEMA_VERSION)
+        return _validated(path, Probe, document, "probe")
+    _check_version(path, version, SCHEMA_VERSION)
+    run = _validated(path, Run, document, "run")
     problem = contradiction(run)
     if problem is not None:
         raise UsageError(f"{path} is damaged: {problem}")
     return run
+
+
+def _check_version(path: Path, version: int, known: int) -> None:
+    if version > known:
+        raise UsageError(f"{path} has schema {version}, this gpubalance reads up to {known}", "update gpubalance")
+
+
+def _validated(path: Path, model: type[R], document: dict[str, Any], key: str) -> R:
+    try:
+        return model.model_validate(document.get(key))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in (key, *first["loc"]))
+        raise UsageError(f"{path} is damaged: {where}: {first['msg']}") from None
 
 
 def _document(path: Path) -> dict[str, Any]:

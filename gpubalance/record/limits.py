@@ -5,6 +5,10 @@ Sources of the factors: NVIDIA's architecture white papers (operations per clock
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from importlib import resources
+
 from gpubalance.record.node import Device
 
 CORES_PER_SM = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
@@ -60,6 +64,32 @@ def host_link_limit_gb_per_s(device: Device) -> float | None:
     if not generation or not width or int(generation) not in PCIE_GB_PER_S_PER_LANE:
         return None
     return PCIE_GB_PER_S_PER_LANE[int(generation)] * width
+
+
+def nvlink_limit_gb_per_s(device: Device, active_links: int) -> float | None:
+    """Active links x speed of one, one direction. H200: 18 x 26.562 GB/s, of which 25 carry data."""
+    speed = _number(device, "nvlink_speed_mb_per_s")
+    return None if not speed or not active_links else active_links * speed / 1000
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the maker publishes of a model."""
+
+    name: str
+    memory_gb_per_s: float
+    tflops: float
+    source: str
+
+
+def published(name: str) -> Published | None:
+    """The published peaks of a model by NVML's name: the longest known beginning of it, or None."""
+    text = resources.files("gpubalance.record").joinpath("known_gpus.json").read_text(encoding="utf-8")
+    known = [gpu for gpu in json.loads(text)["gpus"] if name == gpu["name"] or name.startswith(gpu["name"] + "-")]
+    if not known:
+        return None
+    best = max(known, key=lambda gpu: len(gpu["name"]))
+    return Published(best["name"], best["memory"], best["tflops"], best["source"])
 
 
 def _number(device: Device, key: str) -> float | None:

@@ -177,8 +177,14 @@ class DeviceLoad(Record):
     seconds: float
     matmul_max_error: float | None = None
     """Largest difference from the CPU's product, in units of the tolerance: above 1 is wrong."""
+    repeats: int | None = None
+    """How often the large product was repeated."""
+    repeats_differing: int | None = None
+    """How many of the repetitions gave other bits than the first."""
     output_digest: str | None = None
     speed: DeviceProbe | None = None
+    windows: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """Stretch -> begin and end in seconds: `load speed` is all measures, `probe gemm` the matrix product."""
     error: str | None = None
     """What ended it before `done`."""
     error_kind: str | None = None
@@ -193,6 +199,7 @@ class Load(Record):
     devices: list[int]
     results: list[DeviceLoad] = Field(default_factory=list)
     phases: list[Phase] = Field(default_factory=list)
+    """`load speed`, from the first GPU that began its measures to the last that ended them."""
     samples: Samples = Field(default_factory=Samples)
 
 

@@ -12,17 +12,31 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.checks.verdict import Judgement
+from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 
 
 def document_text(run: Run, judgement: Judgement) -> str:
     """One JSON document, a line feed at its end."""
-    document = {
+    return _text({
         "schema_version": run.schema_version,
         "judgement": plain(judgement),
         "run": run.model_dump(mode="json"),
-    }
+    })  # fmt: skip
+
+
+def probe_document_text(probe: Probe, judgement: ProbeJudgement) -> str:
+    """The same for a probe."""
+    return _text({
+        "schema_version": probe.schema_version,
+        "judgement": plain(judgement),
+        "probe": probe.model_dump(mode="json"),
+    })  # fmt: skip
+
+
+def _text(document: dict[str, Any]) -> str:
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 

@@ -24,6 +24,8 @@ SNAPSHOT_LIMIT_S = 30.0
 CALL_LIMIT_S = 5.0
 """An NVML call takes microseconds to milliseconds; one that takes this long will not come back."""
 
+INIT_LIMIT_S = 20.0
+
 STOP_LIMIT_S = 3.0
 REAP_LIMIT_S = 0.5
 LAST_WORDS = 3000
@@ -64,7 +66,7 @@ class SensorProcess:
                 if event["event"] == "snapshot":
                     return Node.model_validate(event["node"])
             self._raise_if_gone()
-            if self._note_hang(CALL_LIMIT_S * 4):  # the first call initialises the driver and may be slow
+            if self._note_hang(self._snapshot_call_limit_s()):
                 break
             time.sleep(_POLL_S)
         self._note_hang(0.0)
@@ -74,6 +76,12 @@ class SensorProcess:
             f"the NVIDIA driver does not answer: {what}",
             "see `dmesg | grep -i nvrm` for Xid messages; a reset or a reboot is usually needed",
         )
+
+    def _snapshot_call_limit_s(self) -> float:
+        """The first call initialises the driver, and the first on a device the device: both may be slow."""
+        note = read_note(self._folder / "sensor.call")
+        slow = note is not None and ("nvmlInit" in note[1] or "GetHandle" in note[1])
+        return INIT_LIMIT_S if slow else CALL_LIMIT_S
 
     def _raise_if_gone(self) -> None:
         code = self.process.poll()

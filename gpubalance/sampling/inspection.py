@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,30 @@ from gpubalance.record.rank_log import Event, LogTail
 from gpubalance.sampling.inspector import CALL_LIMIT_S, INIT_LIMIT_S, hung_call, log_path, stack_path
 
 GRACE_S = 0.5
-"""The watchdog thread writes the stack at its limit; the parent gives it this long before it reads it."""
+"""The watchdog thread writes the stack at its limit; the parent waits this much longer for it."""
+
+START_LIMIT_S = 30.0
+"""Python and its modules may come from a slow file system."""
 
 _POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is asked, and how long each stage may take."""
+
+    folder: Path
+    count: int
+    environment: Mapping[str, str]
+    stand_in: Path | None
+    call_limit_s: float
+    init_limit_s: float
+
+    def limit_s(self, said: set[str]) -> float:
+        """How long an inspector that has said this may be silent."""
+        if "begin" not in said:
+            return START_LIMIT_S
+        return self.init_limit_s if said == {"begin"} else self.call_limit_s
 
 
 @dataclass
@@ -27,6 +48,7 @@ class _Inspector:
     """One running inspector and what it has said."""
 
     index: int
+    task: _Task
     process: subprocess.Popen[bytes]
     tail: LogTail
     events: list[Event] = field(default_factory=list)
@@ -34,43 +56,49 @@ class _Inspector:
     failed: str | None = None
     done: bool = False
 
-    def poll(self, folder: Path) -> None:
+    def poll(self) -> None:
         """Take new lines; find out whether it is done, dead, or has not been heard for too long."""
         code = self.process.poll()
         fresh = self.tail.read()
         if fresh:
             self.events += fresh
             self.heard_s = time.monotonic()
-        said = {event["event"] for event in self.events}
-        limit_s = CALL_LIMIT_S if said & {"values", "links", "peers"} else INIT_LIMIT_S
+        said = {str(event["event"]) for event in self.events}
         if "bye" in said:
             self.done = True
         elif code is not None:
-            self.failed, self.done = f"the process that asked it ended with {code}{self._last_call(folder)}", True
-        elif time.monotonic() - self.heard_s > limit_s + GRACE_S or self._stack(folder):
-            call = hung_call(self._stack(folder)) or "an unknown call"
-            self.failed, self.done = f"{call} did not return within {CALL_LIMIT_S:g} s", True
+            self.failed, self.done = f"the process that asked it ended with {code}{self._last_call()}", True
+        else:
+            self._watch(said)
 
-    def _stack(self, folder: Path) -> str:
+    def _watch(self, said: set[str]) -> None:
+        """The stack may be half written, so that one without a call on it counts only after the time of grace."""
+        limit_s = self.task.limit_s(said)
+        call = hung_call(self._stack())
+        if call is not None:
+            self.failed, self.done = f"{call} did not return within {limit_s:g} s", True
+        elif time.monotonic() - self.heard_s > limit_s + GRACE_S:
+            self.failed, self.done = f"the process that asks it was silent for {limit_s:g} s", True
+
+    def _stack(self) -> str:
         try:
-            return stack_path(folder, self.index).read_text(errors="replace")
+            return stack_path(self.task.folder, self.index).read_text(errors="replace")
         except OSError:
             return ""
 
-    def _last_call(self, folder: Path) -> str:
+    def _last_call(self) -> str:
         """Faulthandler writes the stack of a crash to the process's output."""
-        output = (folder / f"inspector-{self.index}.txt").read_text(errors="replace")
+        output = (self.task.folder / f"inspector-{self.index}.txt").read_text(errors="replace")
         call = hung_call(output)
         return f" in {call}" if call else ""
 
 
 @contextlib.contextmanager
-def _running(
-    folder: Path, indices: Sequence[int], environment: Mapping[str, str], stand_in: Path | None
-) -> Iterator[list[_Inspector]]:
+def _running(task: _Task) -> Iterator[list[_Inspector]]:
     """All inspectors; killed at the end, and hardly waited for: one in the kernel's D state cannot die yet."""
-    inspectors = [_start(folder, index, len(indices), environment, stand_in) for index in indices]
+    inspectors: list[_Inspector] = []
     try:
+        inspectors.extend(_start(task, index) for index in range(task.count))
         yield inspectors
     finally:
         for inspector in inspectors:
@@ -81,45 +109,52 @@ def _running(
                 inspector.process.wait(timeout=0.2)
 
 
-def _start(folder: Path, index: int, count: int, environment: Mapping[str, str], stand_in: Path | None) -> _Inspector:
-    command = [sys.executable, "-m", "gpubalance.sampling.inspector", "--folder", str(folder)]
-    command += ["--parent", str(os.getpid()), "--nvml", str(index), "--count", str(count)]
-    command += ["--stand-in", str(stand_in)] if stand_in is not None else []
-    for path in (log_path(folder, index), stack_path(folder, index)):
+def _start(task: _Task, index: int) -> _Inspector:
+    command = [sys.executable, "-m", "gpubalance.sampling.inspector", "--folder", str(task.folder)]
+    command += ["--parent", str(os.getpid()), "--nvml", str(index), "--count", str(task.count)]
+    command += ["--limit", str(task.call_limit_s), "--init-limit", str(task.init_limit_s)]
+    command += ["--stand-in", str(task.stand_in)] if task.stand_in is not None else []
+    for path in (log_path(task.folder, index), stack_path(task.folder, index)):
         path.unlink(missing_ok=True)  # an earlier look's
-    with (folder / f"inspector-{index}.txt").open("wb") as output:
+    with (task.folder / f"inspector-{index}.txt").open("wb") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=dict(environment),
+            env=dict(task.environment),
             start_new_session=True,
         )
-    return _Inspector(index, process, LogTail(log_path(folder, index)))
+    return _Inspector(index, task, process, LogTail(log_path(task.folder, index)))
 
 
 def inspect_devices(
-    folder: Path, count: int, environment: Mapping[str, str], stand_in: Path | None
+    folder: Path,
+    count: int,
+    environment: Mapping[str, str],
+    stand_in: Path | None,
+    *,
+    call_limit_s: float = CALL_LIMIT_S,
+    init_limit_s: float = INIT_LIMIT_S,
 ) -> list[DeviceDetail]:
     """Details of all GPUs in NVML's order; one whose process hung or died keeps what it said before."""
-    with _running(folder, range(count), environment, stand_in) as inspectors:
+    task = _Task(folder, count, environment, stand_in, call_limit_s, init_limit_s)
+    with _running(task) as inspectors:
         while not all(inspector.done for inspector in inspectors):
             for inspector in inspectors:
                 if not inspector.done:
-                    inspector.poll(folder)
+                    inspector.poll()
             time.sleep(_POLL_S)
     return [_detail(inspector) for inspector in inspectors]
 
 
 def _detail(inspector: _Inspector) -> DeviceDetail:
-    said: dict[str, Any] = {}
+    """All that it said; why something is missing is said with the values and with the links."""
+    said: dict[str, Any] = {"missing": {}}
     failed = inspector.failed
     for event in inspector.events:
-        if event["event"] == "values":
-            said |= {"values": event["values"], "missing": event["missing"]}
-        elif event["event"] in ("links", "peers"):
-            said[event["event"]] = event[event["event"]]
-        elif event["event"] == "failed":
+        said["missing"] |= event.get("missing", {})
+        said |= {part: event[part] for part in ("values", "links", "peers") if event["event"] == part}
+        if event["event"] == "failed":
             failed = event["reason"]
     return DeviceDetail(nvml_index=inspector.index, failed=failed, **said)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import functools
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from gpubalance.child import die_with_parent
 from gpubalance.node.details import read_links, read_peers, read_values
@@ -26,7 +27,7 @@ CALL_LIMIT_S = 5.0
 INIT_LIMIT_S = 20.0
 """The first call initialises the driver; without persistence mode that takes seconds."""
 
-_CALL = re.compile(r" in (nvml\w+)")
+_CALL = re.compile(r" in (nvml\w+)\n")  # a line that is still being written has no end
 
 
 def log_path(folder: Path, index: int) -> Path:
@@ -45,18 +46,15 @@ def hung_call(stack: str) -> str | None:
     return found[1] if found else None
 
 
-def inspect(nvml: Nvml, index: int, count: int, log: RankLog, stack: TextIO) -> None:
+def inspect(nvml: Nvml, index: int, count: int, log: RankLog, watch: Callable[[], None]) -> None:
     """Read all parts, each under the watchdog, and log each as it is there."""
-
-    def watched(limit_s: float) -> None:
-        faulthandler.dump_traceback_later(limit_s, file=stack)
-
-    watched(CALL_LIMIT_S)
+    watch()
     values, missing = read_values(nvml, index)
     log.write("values", values=values, missing=missing)
-    watched(CALL_LIMIT_S)
-    log.write("links", links=read_links(nvml, index))
-    watched(CALL_LIMIT_S)
+    watch()
+    links, missing = read_links(nvml, index)
+    log.write("links", links=links, missing=missing)
+    watch()
     log.write("peers", peers=read_peers(nvml, index, count))
     faulthandler.cancel_dump_traceback_later()
 
@@ -68,6 +66,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--nvml", type=int, required=True)
     parser.add_argument("--count", type=int, required=True, help="how many GPUs NVML lists")
+    parser.add_argument("--limit", type=float, required=True, help="seconds that a part may take")
+    parser.add_argument("--init-limit", type=float, required=True, help="seconds that opening NVML may take")
     parser.add_argument("--stand-in", type=Path)
     options = parser.parse_args()
     faulthandler.enable()
@@ -78,13 +78,15 @@ def main() -> None:
         install(options.stand_in)
     log = RankLog(log_path(options.folder, options.nvml))
     with stack_path(options.folder, options.nvml).open("w") as stack:
-        faulthandler.dump_traceback_later(INIT_LIMIT_S, file=stack)
         log.write("begin")
+        faulthandler.dump_traceback_later(options.init_limit, file=stack)
         nvml = open_nvml()
         if isinstance(nvml, str):
             log.write("failed", reason=f"NVML cannot be opened: {nvml}")
         else:
-            inspect(nvml, options.nvml, options.count, log, stack)
+            log.write("opened")
+            watch = functools.partial(faulthandler.dump_traceback_later, options.limit, file=stack)
+            inspect(nvml, options.nvml, options.count, log, watch)
         log.write("bye")
     sys.stderr.flush()
     os._exit(0)  # closing NVML can hang; the kernel closes it as well

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -85,16 +86,21 @@ def assemble_run(
 def _settings(settings: BenchSettings) -> dict[str, Setting]:
     """Every setting with its origin; faults and margins as they are spelled."""
     values: dict[str, object] = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
-    del values["origins"]
     values["inject"] = [fault.spelled() for fault in settings.inject]
     if isinstance(settings.margin, Margin):
         values["margin"] = [settings.margin.warn, settings.margin.fail]
+    return recorded(values, settings.origins)
+
+
+def recorded(values: Mapping[str, object], origins: Mapping[str, str]) -> dict[str, Setting]:
+    """Settings as the record keeps them: value and origin."""
     return {
         name: Setting.model_validate(
             {
                 "value": list(value) if isinstance(value, tuple) else value,
-                "origin": settings.origins.get(name, "default"),
+                "origin": origins.get(name, "default"),
             }
         )
         for name, value in values.items()
+        if name != "origins"
     }

@@ -11,18 +11,28 @@ A profile is JSON:
       "xids": [{"device": 0, "xid": 79, "after": 5}]
     }
 
-Keys of a device are calls without `nvmlDeviceGet`. A value is a number, a string, a list of numbers (one for each
-output), a table by selector (`ClockInfo` by clock type), or a table of struct fields. A call without a value answers
-NOT_SUPPORTED. A fault acts from its call number `after` on: an `error` code, a `delay_s`, a `value` (nonsense with
-success; in every field of a struct), or `bytes` (hexadecimal, for strings that cannot be decoded). An Xid is offered
+Keys of a device are calls without `nvmlDeviceGet` (or `nvmlDevice`). A value is
+
+- a number, a string, or a list of numbers (one for each output, each word of a CPU mask, each retired page),
+- a table of struct fields,
+- a table by what the arguments select (`ClockInfo` by clock type, `P2PStatus` by other GPU and kind: "1,0"), where
+  "*" stands for all others,
+- `{"error": 4}`: this call alone is refused with this code.
+
+`FieldValues` is a table by field id of numbers, `{"type": "double", "value": 1.5}` or `{"error": 4}`. A call without
+a value answers NOT_SUPPORTED.
+
+A fault acts from its call number `after` on: an `error` code, a `delay_s`, a `value` (nonsense with success; in every
+field of a struct and every entry of a list), `bytes` (hexadecimal, for strings that cannot be decoded), or the end of
+the process by `exit` (a code) or `signal` (a number). Its `call` may be "*": every call on a handle. An Xid is offered
 once, from the wait for events number `after` on.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,9 +40,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SUCCESS, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT = 0, 3, 7, 10
-_SELECTED = frozenset({"ClockInfo", "MaxClockInfo", "Temperature", "TotalEccErrors", "ViolationStatus"})
-"""Calls whose arguments between handle and output choose the value."""
+from gpubalance.testing.stand_in_calls import SUCCESS, TIMEOUT, Call, answer, device_of, handle_of
+
+_HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 
 
 class StandIn:
@@ -50,49 +60,44 @@ class StandIn:
         return lambda *arguments: self._call(name, arguments)
 
     def _call(self, name: str, arguments: tuple[Any, ...]) -> int:
-        device = _index_of(arguments[0]) if arguments else None
+        device = device_of(arguments[0]) if arguments else None
         self.calls[name, device] += 1
-        fault = self._fault(name, device)
-        time.sleep(fault.get("delay_s", 0))
+        meant = int(arguments[0].value) if name == _HANDLE else device
+        fault = self._fault(name, device, meant)
+        _suffer(fault)
         if "error" in fault:
             return int(fault["error"])
         if name == "nvmlEventSetWait_v2":
             return self._next_xid(arguments[1]._obj)  # noqa: SLF001  (what byref points to has no public name)
-        special = _SPECIAL.get(name)
-        if special is not None:
-            return special(self._profile, device, arguments)
-        if name.startswith("nvmlSystemGet"):
-            value = self._profile["system"].get(name.removeprefix("nvmlSystemGet"))
-            return _fill(arguments, _nonsense(fault, value))
-        if device is None or device >= len(self._profile["devices"]):
-            return NOT_SUPPORTED
-        return self._device_call(name, device, arguments, fault)
-
-    def _device_call(self, name: str, device: int, arguments: tuple[Any, ...], fault: dict[str, Any]) -> int:
-        key = name.removeprefix("nvmlDeviceGet")
-        value = self._profile["devices"][device].get(key)
-        if key in _SELECTED and isinstance(value, dict):
-            chosen = ",".join(str(a.value) for a in arguments[1:-1])
-            value = value.get(chosen)
-        return _fill(arguments[1:], _nonsense(fault, value))
+        return answer(Call(name, device, arguments, self._profile, fault))
 
     def _next_xid(self, event: Any) -> int:
         waits = sum(count for (name, _), count in self.calls.items() if name == "nvmlEventSetWait_v2")
         for xid in self._pending:
             if waits > xid.get("after", 0):
                 self._pending.remove(xid)
-                event.device = ctypes.cast(ctypes.c_void_p(xid["device"] + 1), type(event.device))
+                event.device = handle_of(xid["device"], type(event.device))
                 event.eventData = xid["xid"]
                 return SUCCESS
         return TIMEOUT
 
-    def _fault(self, name: str, device: int | None) -> dict[str, Any]:
+    def _fault(self, name: str, device: int | None, meant: int | None) -> dict[str, Any]:
+        """`meant` is the device that the call is about; only the call for a handle has no device yet."""
         for fault in self._profile.get("faults", ()):
-            wanted = fault.get("device")
-            meant = fault["call"] in (name, "*") and wanted in (None, device)
-            if meant and self.calls[name, device] > fault.get("after", 0):
+            on = meant if fault["call"] == name else device
+            matches = fault["call"] in (name, "*") and fault.get("device") in (None, on)
+            if matches and self.calls[name, device] > fault.get("after", 0):
                 return dict(fault)
         return {}
+
+
+def _suffer(fault: dict[str, Any]) -> None:
+    """What a fault does to the process before the call answers."""
+    time.sleep(fault.get("delay_s", 0))
+    if "exit" in fault:
+        os._exit(fault["exit"])
+    if "signal" in fault:
+        os.kill(os.getpid(), fault["signal"])
 
 
 def install(profile: Path | dict[str, Any]) -> StandIn:
@@ -115,130 +120,3 @@ def installed(profile: Path | dict[str, Any]) -> Iterator[StandIn]:
     finally:
         vars(binding).update(before)
         binding._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
-
-
-def _nonsense(fault: dict[str, Any], value: Any) -> Any:
-    """The value, or what a fault puts in its place."""
-    return bytes.fromhex(fault["bytes"]) if "bytes" in fault else fault.get("value", value)
-
-
-def _index_of(handle: Any) -> int | None:
-    """A device handle is a pointer whose address is the index plus one."""
-    if not isinstance(handle, ctypes._Pointer):  # noqa: SLF001  (the base of all pointer types has no public name)
-        return None
-    address = ctypes.cast(handle, ctypes.c_void_p).value
-    return None if address is None else address - 1
-
-
-def _outputs(arguments: tuple[Any, ...]) -> list[Any]:
-    """What `byref` points to, and string buffers, in order."""
-    objects = [getattr(argument, "_obj", argument) for argument in arguments]
-    return [
-        thing
-        for thing, argument in zip(objects, arguments, strict=True)
-        if hasattr(argument, "_obj") or isinstance(thing, ctypes.Array)
-    ]
-
-
-def _fill(arguments: tuple[Any, ...], value: Any) -> int:
-    """Write a value into the outputs of a call."""
-    if value is None:
-        return NOT_SUPPORTED
-    outputs = _outputs(arguments)
-    if isinstance(value, str | bytes):
-        outputs[0].value = value.encode() if isinstance(value, str) else value
-    elif isinstance(value, dict):
-        for field, part in value.items():
-            setattr(outputs[0], field, part.encode() if isinstance(part, str) else part)
-    else:
-        for output, part in zip(outputs, value if isinstance(value, list) else [value] * len(outputs), strict=True):
-            _write(output, part)
-    return SUCCESS
-
-
-def _write(output: Any, number: int) -> None:
-    if not isinstance(output, ctypes.Structure):
-        output.value = number
-        return
-    for name, kind, *_ in output._fields_:
-        if issubclass(kind, ctypes._SimpleCData):  # noqa: SLF001  (the base of all number types has no public name)
-            setattr(output, name, number)
-
-
-def _index(_profile: dict[str, Any], device: int | None, arguments: tuple[Any, ...]) -> int:
-    return _fill(arguments[1:], device)
-
-
-def _count(profile: dict[str, Any], _device: int | None, arguments: tuple[Any, ...]) -> int:
-    return _fill(arguments, len(profile["devices"]))
-
-
-def _handle(profile: dict[str, Any], _device: int | None, arguments: tuple[Any, ...]) -> int:
-    index = int(arguments[0].value)
-    if index >= len(profile["devices"]):
-        return 2  # NVML_ERROR_INVALID_ARGUMENT
-    address = ctypes.c_void_p(index + 1)
-    ctypes.memmove(arguments[1], ctypes.byref(address), ctypes.sizeof(address))
-    return SUCCESS
-
-
-def _processes(profile: dict[str, Any], device: int | None, arguments: tuple[Any, ...]) -> int:
-    listed = profile["devices"][device or 0].get("ComputeRunningProcesses")
-    if listed is None:
-        return NOT_SUPPORTED
-    count, array = arguments[1]._obj, arguments[2]  # noqa: SLF001  (what byref points to has no public name)
-    if array is None:
-        count.value = len(listed)
-        return INSUFFICIENT_SIZE if listed else SUCCESS
-    count.value = len(listed)
-    for place, process in enumerate(listed):
-        array[place].pid = process["pid"]
-        array[place].usedGpuMemory = process.get("usedGpuMemory", 2**64 - 1)
-    return SUCCESS
-
-
-def _fields(profile: dict[str, Any], device: int | None, arguments: tuple[Any, ...]) -> int:
-    table: dict[str, int] = profile["devices"][device or 0].get("FieldValues", {})
-    for value in arguments[2]._obj:  # noqa: SLF001
-        known = table.get(str(value.fieldId))
-        value.nvmlReturn = NOT_SUPPORTED if known is None else SUCCESS
-        value.valueType = 3  # NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        value.value.ullVal = known or 0
-    return SUCCESS
-
-
-def _done(_profile: dict[str, Any], _device: int | None, _arguments: tuple[Any, ...]) -> int:
-    return SUCCESS
-
-
-def _gpm_support(profile: dict[str, Any], device: int | None, arguments: tuple[Any, ...]) -> int:
-    arguments[1]._obj.isSupportedDevice = int("Gpm" in profile["devices"][device or 0])  # noqa: SLF001
-    return SUCCESS
-
-
-def _gpm_metrics(profile: dict[str, Any], _device: int | None, arguments: tuple[Any, ...]) -> int:
-    request = arguments[0]._obj  # noqa: SLF001
-    table: dict[str, float] = next((device["Gpm"] for device in profile["devices"] if "Gpm" in device), {})
-    for place in range(request.numMetrics):
-        metric = request.metrics[place]
-        known = table.get(str(metric.metricId))
-        metric.nvmlReturn = NOT_SUPPORTED if known is None else SUCCESS
-        metric.value = known or 0.0
-    return SUCCESS
-
-
-_SPECIAL: dict[str, Callable[[dict[str, Any], int | None, tuple[Any, ...]], int]] = {
-    "nvmlInitWithFlags": _done,
-    "nvmlShutdown": _done,
-    "nvmlDeviceGetCount_v2": _count,
-    "nvmlDeviceGetHandleByIndex_v2": _handle,
-    "nvmlDeviceGetIndex": _index,
-    "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
-    "nvmlDeviceGetFieldValues": _fields,
-    "nvmlEventSetCreate": _done,
-    "nvmlDeviceRegisterEvents": _done,
-    "nvmlGpmQueryDeviceSupport": _gpm_support,
-    "nvmlGpmSampleAlloc": _done,
-    "nvmlGpmSampleGet": _done,
-    "nvmlGpmMetricsGet": _gpm_metrics,
-}

@@ -28,11 +28,20 @@ def facts() -> dict[str, Any]:
         from gpubalance.workloads.crew import loaded_library
 
         found["arch_list"] = list(torch.cuda.get_arch_list())
-        found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+        found["nccl"] = _nccl_version()
         found["nccl_library"] = loaded_library("libnccl")
     found["cuda_available"] = torch.cuda.is_available()
     found["device_count"] = torch.cuda.device_count()
     return found
+
+
+def _nccl_version() -> str | None:
+    """None in a build of torch without NCCL."""
+    import torch
+
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return None
+    return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 def _first_line(error: Exception) -> str:

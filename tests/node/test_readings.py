@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubalance.node.nvml import Answer, Nvml
-from gpubalance.node.readings import AT_REST, COUNTERS, EVENT_REASONS, TICK, _field, reason_names, take
+from gpubalance.node.readings import AT_REST, COUNTERS, EVENT_REASONS, TICK, field_reader, reason_names, take
 from gpubalance.testing.profiles import h200_node
 from gpubalance.testing.stand_in_nvml import StandIn
 
@@ -297,7 +297,7 @@ def test_a_field_value_is_read_by_the_type_that_nvml_gives_it(
     field.valueType = kind
     setattr(field.value, member, written)
     monkeypatch.setattr(nvml, "ask", lambda call, device, fields: Answer([field]))
-    assert _field("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, 0) == Answer(read)
+    assert field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, 0) == Answer(read)
 
 
 def test_energy_which_takes_milliseconds_is_not_read_at_a_tick(opened: Opened) -> None:

@@ -34,8 +34,22 @@ class Check:
 
     def findings(self, probe: Probe) -> list[Finding]:
         """What the rule found, under this check's id."""
-        found = self.rule(probe) or [Finding(self.id, State.SKIP, f"{self.title}: not applicable")]
+        found = self.rule(probe) or [self._nothing(probe)]
         return [replace(finding, id=self.id, required=self.required) for finding in found]
+
+    def _nothing(self, probe: Probe) -> Finding:
+        """A rule without a GPU to look at: none is here, or the driver that should tell of them is silent."""
+        silent = driver_silence(probe)
+        if silent is not None and (probe.load is not None or not self.id.startswith("Q")):
+            return Finding(self.id, State.UNKNOWN, f"{self.title} not measured: {silent}")
+        return Finding(self.id, State.SKIP, f"{self.title}: not applicable")
+
+
+def driver_silence(probe: Probe) -> str | None:
+    """Why the driver told nothing although there must be GPUs, or None."""
+    if probe.node is None:
+        return "the driver did not answer"
+    return "NVML cannot be used" if probe.node.nvml_error and probe.node.gpu_evidence else None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,270 @@
+"""What `gpubalance probe` prints: a verdict that stands alone in 80 columns, findings worst first, then the picture of
+the node: devices, how they are joined, host. Pure.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from gpubalance.checks.finding import Finding, State
+from gpubalance.checks.probing.check import Gpu, gpus_of
+from gpubalance.checks.probing.verdict import ProbeJudgement
+from gpubalance.record.probe import Peer, Probe
+from gpubalance.reports.printable import printable
+from gpubalance.reports.rank_table import aligned
+from gpubalance.reports.terminal import WIDTH, WORDS, Line
+
+SHOWN = (State.FAIL, State.UNKNOWN, State.WARN)
+MANY = 3
+COUNTED = (
+    (State.PASS, "pass"),
+    (State.INFO, "info"),
+    (State.WARN, "warn"),
+    (State.FAIL, "fail"),
+    (State.SKIP, "not applicable"),
+    (State.UNKNOWN, "not measured"),
+)
+LINKS = {
+    "INTERNAL": "board",
+    "SINGLE": "PIX",
+    "MULTIPLE": "PXB",
+    "HOSTBRIDGE": "PHB",
+    "NODE": "NODE",
+    "SYSTEM": "SYS",
+}
+"""nvidia-smi topo's words for the nearest common ancestor."""
+
+
+def probe_lines(probe: Probe, judgement: ProbeJudgement, saved: str | None, *, verbose: bool = False) -> list[Line]:
+    """The whole report."""
+    sections = [
+        [verdict_line(judgement)],
+        [Line(text) for text in _findings(judgement, verbose=verbose)] + [Line(text) for text in _counts(judgement)],
+        [Line(text) for text in _devices(probe)],
+        [Line(text) for text in _matrix(probe)],
+        [Line(text) for text in _loads(probe)],
+        [Line(part) for text in _node(probe, saved) for part in _wrapped(text, WIDTH)],
+    ]
+    lines: list[Line] = []
+    for section in filter(None, sections):
+        lines += [Line(""), *section] if lines else section
+    return lines
+
+
+def verdict_line(judgement: ProbeJudgement) -> Line:
+    """At most 80 characters; what does not fit is cut at a word, and stands whole below."""
+    word = WORDS[judgement.verdict]
+    room = WIDTH - len(word) - 2
+    sentence = printable(judgement.sentence)
+    if len(sentence) > room:
+        sentence = textwrap.shorten(sentence, room, placeholder=" ...")
+    return Line(f"{word}  {sentence}", judgement.verdict.value)
+
+
+def _findings(judgement: ProbeJudgement, *, verbose: bool) -> Iterator[str]:
+    silent = {} if verbose else _silent(judgement.findings)
+    said: set[str] = set()
+    for found in judgement.findings:
+        whom = _silent_one(found)
+        if whom in silent:
+            if whom not in said:
+                said.add(whom)
+                yield from _told_nothing(whom, silent[whom])
+        elif verbose or found.state in SHOWN:
+            yield from _finding(found)
+
+
+def _told_nothing(subject: str, unknown: list[Finding]) -> Iterator[str]:
+    ids = list(dict.fromkeys(each.id for each in unknown))
+    text = f"{len(ids)} checks not measured, {subject} ({', '.join(ids)}); --verbose shows each"
+    return iter(_wrapped(f"{'...':3} {State.UNKNOWN.value:7} {text}", WIDTH, " " * 12))
+
+
+def _silent_one(found: Finding) -> str:
+    """Whom an unknown is about: the GPU, or whatever the reason names; nobody for what is known."""
+    if found.state is not State.UNKNOWN:
+        return ""
+    return found.subject or found.message.partition(" not measured: ")[2] or found.message
+
+
+def _silent(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Subjects of which so much is unknown that one line says it better, as of a GPU that is lost."""
+    unknown: dict[str, list[Finding]] = defaultdict(list)
+    for found in findings:
+        if found.state is State.UNKNOWN:
+            unknown[_silent_one(found)].append(found)
+    return {subject: those for subject, those in unknown.items() if len(those) > MANY}
+
+
+def _finding(found: Finding) -> Iterator[str]:
+    """Id, state and sentence; below it who, what speaks for it, what it is held against, what to do."""
+    head = f"{found.id:3} {found.state.value:7} "
+    indent = " " * len(head)
+    yield from _wrapped(f"{head}{found.message}", WIDTH, indent)
+    seen = ", expected ".join(part for part in (found.observed, found.expected) if part)
+    parts = [found.subject, seen, *found.evidence, f"Next: {found.next_step}." if found.next_step else None]
+    for part in filter(None, parts):
+        yield from (f"{indent}{line}" for line in _wrapped(part, WIDTH - len(indent), "  "))
+
+
+def _counts(judgement: ProbeJudgement) -> list[str]:
+    """By check, each under its worst state."""
+    order = [State.FAIL, State.UNKNOWN, State.WARN, State.INFO, State.PASS, State.SKIP]
+    worst: dict[str, State] = {}
+    for found in judgement.findings:
+        before = worst.get(found.id, State.SKIP)
+        worst[found.id] = min(before, found.state, key=order.index)
+    counts = Counter(worst.values())
+    text = ", ".join(f"{counts[state]} {name}" for state, name in COUNTED if counts[state])
+    return _wrapped(f"{len(worst)} checks: {text}", WIDTH)
+
+
+def _devices(probe: Probe) -> list[str]:
+    gpus = gpus_of(probe)
+    if not gpus:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("nvml", "cuda", "memory", "used", "util", "links", "PCIe", "clock", "power", "temp"),
+        ("", "", "GiB", "GiB", "%", "up", "", "MHz", "W", "C"),
+    ]
+    rows += [_device(gpu) for gpu in gpus]
+    names = [part for gpu in gpus for part in _wrapped(_identity(gpu), WIDTH, " " * 7)]
+    return [*aligned(rows), *names]
+
+
+def _identity(gpu: Gpu) -> str:
+    device = gpu.device
+    return " ".join(filter(None, (f"{gpu.name}:", device.name, device.uuid, device.pci_bus_id)))
+
+
+def _device(gpu: Gpu) -> tuple[str, ...]:
+    ordinal = gpu.device.cuda_ordinal
+    return (
+        str(gpu.index),
+        "-" if ordinal is None else str(ordinal),
+        _gib(gpu.device.memory_total_bytes),
+        _gib(gpu.number("memory_used_bytes"), 1),
+        _number(gpu.number("utilization_percent")),
+        _links(gpu),
+        _pcie(gpu),
+        _number(gpu.number("sm_clock_mhz")),
+        _number(gpu.number("power_w")),
+        _number(gpu.number("temperature_c")),
+    )
+
+
+def _links(gpu: Gpu) -> str:
+    if not gpu.detail.links:
+        return "-"
+    up = sum(1 for link in gpu.detail.links if link.active)
+    return f"{up}/{len(gpu.detail.links)}"
+
+
+def _pcie(gpu: Gpu) -> str:
+    generation, width = gpu.number("pcie_generation"), gpu.number("pcie_width")
+    return "-" if generation is None or width is None else f"{generation:.0f} x{width:.0f}"
+
+
+def _gib(size: float | None, digits: int = 0) -> str:
+    return "-" if size is None else f"{size / 2**30:.{digits}f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _matrix(probe: Probe) -> list[str]:
+    """Who reaches whom: NVLink where there is peer access over it, else the way on the board."""
+    gpus = gpus_of(probe)
+    if len(gpus) < 2 or not any(gpu.detail.peers for gpu in gpus):
+        return []
+    rows: list[tuple[str, ...]] = [("to GPU", *(str(gpu.index) for gpu in gpus))]
+    for gpu in gpus:
+        peers = {peer.nvml_index: peer for peer in gpu.detail.peers}
+        rows.append((gpu.name, *("." if o.index == gpu.index else _way(peers.get(o.index)) for o in gpus)))
+    return [*aligned(rows), "NVL: peer access over NVLink; else nvidia-smi's words, ! where peers cannot read"]
+
+
+def _way(peer: Peer | None) -> str:
+    if peer is None:
+        return "-"
+    if peer.p2p.get("nvlink") == "OK":
+        return "NVL"
+    way = LINKS.get(peer.topology or "", peer.topology or "-")
+    return way if peer.p2p.get("read") in ("OK", None) else f"{way}!"
+
+
+def _loads(probe: Probe) -> list[str]:
+    if probe.load is None or not any(result.speed for result in probe.load.results):
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("under load", "product", "memory", "to GPU", "from GPU", "seconds"),
+        ("", "TFLOP/s", *["GB/s"] * 3, ""),
+    ]
+    for result in probe.load.results:
+        speed = result.speed
+        cells = ["-"] * 4 if speed is None else [
+            f"{speed.gemm_tflops:.1f}",
+            f"{speed.memory_copy_gb_per_s:.0f}",
+            f"{speed.host_to_device_gb_per_s:.1f}",
+            f"{speed.device_to_host_gb_per_s:.1f}",
+        ]  # fmt: skip
+        rows.append((f"GPU {probe.load.devices[result.device]}", *cells, f"{result.seconds:.1f}"))
+    return aligned(rows)
+
+
+def _node(probe: Probe, saved: str | None) -> Iterator[str]:
+    """Driver, torch, host, and what was asked for."""
+    node, torch, host = probe.node, probe.torch, probe.host
+    if node is not None and node.driver_version:
+        yield f"driver {node.driver_version}, CUDA {node.cuda_driver_version} at most, NVML {node.nvml_version}"
+    yield (
+        f"torch: {torch.error}"
+        if torch.error
+        else " ".join(
+            f"{name} {value}"
+            for name, value in (("torch", torch.version), ("CUDA", torch.cuda or "none"), ("NCCL", torch.nccl))
+            if value
+        )
+    )
+    if node is not None:
+        where = [
+            node.hostname,
+            node.container or ("WSL" if host.wsl else "virtual machine" if host.virtual_machine else ""),
+        ]
+        yield ", ".join(filter(None, where)) + f": {node.cpu_model or 'unknown CPU'}, {_cpus(probe)}"
+        memory = None if node.memory_total_bytes is None else f"memory {node.memory_total_bytes / 2**30:.0f} GiB"
+        shm = None if host.shm_total_bytes is None else f"/dev/shm {host.shm_total_bytes / 2**30:.1f} GiB"  # noqa: S108  (its size is what is said)
+        yield ", ".join(filter(None, (memory, shm)))
+        if node.visibility is not None and len(node.visibility.visible) < len(node.devices):
+            hidden = f"{len(node.visibility.visible)} of {len(node.devices)} GPUs visible"
+            yield f"CUDA_VISIBLE_DEVICES={node.visibility.asked}: {hidden}"
+    if probe.simulated is not None:
+        yield f"Simulated: {probe.simulated}. This says nothing about this machine."
+    took = f"Looked for {probe.duration_s:.1f} s"
+    if torch.seconds is not None:
+        took += f", of which a child imported torch for {torch.seconds:.1f} s"
+    yield f"{took}." if probe.load is not None else f"{took}; --load puts each GPU to work."
+    if saved is not None:
+        yield f"Saved: {saved}"
+
+
+def _cpus(probe: Probe) -> str:
+    assert probe.node is not None
+    count, usable = probe.node.cpu_count, probe.node.cpu_effective
+    nodes = len(probe.host.numa_nodes)
+    numa = f", {nodes} NUMA nodes" if nodes > 1 else ""
+    return f"{usable:g} of {count} CPUs usable{numa}"
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def joined(lines: Iterable[Line]) -> str:
+    """The report as text."""
+    return "".join(f"{line.text}\n" for line in lines)
