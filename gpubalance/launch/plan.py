@@ -14,7 +14,7 @@ from gpubalance.launch.sizing import choose_model, memory_needed_bytes
 from gpubalance.node.devices import select_devices
 from gpubalance.node.host import ranks_that_fit
 from gpubalance.node.nvml import explain
-from gpubalance.record.node import Device, Node
+from gpubalance.record.node import Device, Node, Process
 from gpubalance.record.run import Plan, Skipped
 from gpubalance.settings import WORKLOADS, BenchSettings
 
@@ -163,10 +163,9 @@ def busy_with(device: Device, node: Node) -> str | None:
     """What somebody else does on the GPU, or None when it is idle."""
     for process in node.processes:
         if process.nvml_index == device.nvml_index:
-            who = f" ({process.owner})" if process.owner else ""
             used = process.memory_used_bytes
             size = f", {used / 2**30:.1f} GiB" if used is not None else ""
-            return f"is in use by pid {process.pid}{who}{size}"
+            return f"is in use by {_whom(process, node)}{size}"
     before = device.readings.get("memory_used_before_bytes")
     busy = device.readings.get("utilization_before_percent")
     if isinstance(before, int | float) and before > BUSY_MEMORY_BYTES:
@@ -174,6 +173,13 @@ def busy_with(device: Device, node: Node) -> str | None:
     if isinstance(busy, int | float) and busy > BUSY_UTILIZATION_PERCENT:
         return f"is {busy} % busy"
     return None
+
+
+def _whom(process: Process, node: Node) -> str:
+    """In a container the driver may count processes as the host does: the number may mean somebody else here."""
+    if node.container is not None:
+        return "a process that may not be visible here"
+    return f"pid {process.pid} ({process.owner})" if process.owner else f"pid {process.pid}"
 
 
 def _cpu_slots(node: Node, settings: BenchSettings, world: int | None) -> list[Device]:

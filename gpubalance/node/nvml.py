@@ -75,7 +75,7 @@ class Nvml:
             return Answer(function(*handles, *arguments))
         except self._binding.NVMLError as error:
             return Answer(None, reason_of(self._binding, error.value))
-        except ValueError:  # UnicodeDecodeError is one; the binding decodes names itself
+        except (ValueError, IndexError, OverflowError):  # UnicodeDecodeError is one; lengths can be nonsense
             return Answer(None, "UNDECODABLE")
         finally:
             self._note("", None)

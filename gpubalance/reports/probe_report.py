@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from gpubalance.checks.finding import Finding, State
+from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Gpu, gpus_of
 from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.record.probe import Peer, Probe
@@ -118,7 +118,7 @@ def _counts(judgement: ProbeJudgement) -> list[str]:
         worst[found.id] = min(before, found.state, key=order.index)
     counts = Counter(worst.values())
     text = ", ".join(f"{counts[state]} {name}" for state, name in COUNTED if counts[state])
-    return _wrapped(f"{len(worst)} checks: {text}", WIDTH)
+    return _wrapped(f"{counted(len(worst), 'check')}: {text}", WIDTH)
 
 
 def _devices(probe: Probe) -> list[str]:

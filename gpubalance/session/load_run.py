@@ -58,7 +58,8 @@ def left_alone(device: Device, node: Node, *, force: bool) -> str | None:
         return "its UUID could not be read"
     if device.mig_enabled:
         return "it is in MIG mode"
-    return None if force else busy_with(device, node)
+    busy = None if force else busy_with(device, node)
+    return None if busy is None else f"it {busy}"
 
 
 def run_children(job: Job, environment: Mapping[str, str], module: str, deadline_s: float) -> list[_Child]:

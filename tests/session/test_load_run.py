@@ -108,7 +108,7 @@ def node(*processes: Process) -> Node:
         ({"cuda_ordinal": None}, "it is hidden by CUDA_VISIBLE_DEVICES"),
         ({"uuid": None, "missing": {"uuid": "UNKNOWN"}}, "its UUID could not be read"),
         ({"mig_enabled": True}, "it is in MIG mode"),
-        ({"readings": {"utilization_before_percent": 90}}, "is 90 % busy"),
+        ({"readings": {"utilization_before_percent": 90}}, "it is 90 % busy"),
     ],
 )
 def test_who_is_left_alone_and_why(values: dict[str, Any], reason: str | None) -> None:
@@ -117,7 +117,7 @@ def test_who_is_left_alone_and_why(values: dict[str, Any], reason: str | None) -
 
 def test_a_gpu_in_use_is_left_alone_unless_forced() -> None:
     busy = node(Process(nvml_index=0, pid=123, memory_used_bytes=2**30, owner="alice"))
-    assert left_alone(device(), busy, force=False) == "is in use by pid 123 (alice), 1.0 GiB"
+    assert left_alone(device(), busy, force=False) == "it is in use by pid 123 (alice), 1.0 GiB"
     assert left_alone(device(), busy, force=True) is None
 
 

@@ -19,7 +19,8 @@ OPEN_FILES_ENOUGH = 4096
 
 @of_host
 def process_limits(probe: Probe) -> list[Finding]:
-    """C2: WARN on fewer than 4096 open files [guess], on an unlimited stack and on a limit of locked memory.
+    """C2: WARN on fewer than 4096 open files (ours), on an unlimited stack, and on a limit of locked memory where there
+    is InfiniBand (else INFO: it is every system's default and then costs nothing).
 
     NCCL's documentation asks for unlimited locked memory; with an unlimited stack glibc gives each thread a small
     fixed one.
@@ -47,10 +48,11 @@ def _limits(probe: Probe) -> Iterator[Finding]:
         )
     if locked is not None:
         yield finding(
-            State.WARN,
+            State.WARN if probe.host.infiniband_ports else State.INFO,
             f"locked memory is limited to {locked / MIB:.4g} MiB",
             observed=f"{locked} bytes",
             expected="unlimited",
+            evidence=("NCCL locks memory for InfiniBand, which is why only that makes it a warning",),
             next_step="lift it: ulimit -l unlimited, or --ulimit memlock=-1",
         )
 

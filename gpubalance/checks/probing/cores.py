@@ -75,7 +75,7 @@ def host_limits(probe: Probe) -> list[Finding]:
     OpenMP threads than cores. 5 % of throttled periods is a guess of ours.
     """
     node, gpus = probe.node, len(gpus_of(probe)) if probe.simulated is None else 0
-    found = [*_throttled(probe), *_locked_memory(probe)]
+    found = list(_throttled(probe))
     if node is None:
         return [*found, finding(State.UNKNOWN, "cores not counted: the driver did not answer")]
     if gpus:
@@ -116,21 +116,6 @@ def _throttled(probe: Probe) -> Iterator[Finding]:
             observed=f"{throttled} of {periods} since the group was made",
             expected=f"at most {percent(THROTTLED_WARN)}",
             next_step="raise the control group's CPU quota",
-        )
-
-
-def _locked_memory(probe: Probe) -> Iterator[Finding]:
-    limit, why = probe.host.memlock_limit_bytes, probe.host.missing.get("memlock_limit_bytes")
-    if why is not None:
-        yield finding(State.UNKNOWN, f"limit of locked memory not read: {why}")
-    elif limit is not None:
-        yield finding(
-            State.WARN,
-            f"locked memory is limited to {limit / 2**20:g} MiB",
-            observed=f"{limit} bytes",
-            expected="unlimited",
-            evidence=("NCCL locks memory for InfiniBand; without it this limit hardly matters",),
-            next_step="ulimit -l unlimited, or run the container with --ulimit memlock=-1",
         )
 
 

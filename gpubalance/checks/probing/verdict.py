@@ -92,7 +92,8 @@ def named(names: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _matches(check: Check, name: str) -> bool:
-    return name in (check.id.lower(), check.id[0].lower(), check.title.lower().split()[0].rstrip("s"))
+    words = (check.id.lower(), check.id[0].lower(), check.title.lower().split()[0].rstrip("s"))
+    return name in words or name.rstrip("s") in words
 
 
 def _names(probe: Probe, key: str) -> list[str]:

@@ -125,9 +125,8 @@ def test_old_segments_are_told_with_age_and_owner() -> None:
         ({"open_files_limit": 4095}, ["only 4095 open files are allowed"]),
         ({"open_files_limit": None}, []),
         ({"stack_limit_bytes": None}, ["the stack is unlimited, which shrinks the stacks of threads"]),
-        ({"memlock_limit_bytes": 65536}, ["locked memory is limited to 0.0625 MiB"]),
-        ({"memlock_limit_bytes": 8 * MIB}, ["locked memory is limited to 8 MiB"]),
-        ({"open_files_limit": 1024, "memlock_limit_bytes": 8 * MIB},
+        ({"memlock_limit_bytes": 65536, "infiniband_ports": ["mlx5_0/1"]}, ["locked memory is limited to 0.0625 MiB"]),
+        ({"open_files_limit": 1024, "memlock_limit_bytes": 8 * MIB, "infiniband_ports": ["mlx5_0/1"]},
          ["only 1024 open files are allowed", "locked memory is limited to 8 MiB"]),
     ],
 )  # fmt: skip
@@ -136,6 +135,11 @@ def test_limits_of_the_process(host: dict[str, Any], messages: Sequence[str]) ->
     assert [f.message for f in found if f.state is State.WARN] == list(messages)
     assert all(f.next_step for f in found if f.state is State.WARN)
     assert states(found) == (["warn"] * len(messages) or ["pass"])
+
+
+def test_locked_memory_matters_to_infiniband_only() -> None:
+    (found,) = only("C2", make_probe(host={"memlock_limit_bytes": 8 * MIB}))
+    assert (found.state, found.message) == (State.INFO, "locked memory is limited to 8 MiB")
 
 
 # C3
