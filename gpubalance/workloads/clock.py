@@ -28,6 +28,10 @@ class Clock(Protocol):
         """Return when the device has done all its work."""
         ...
 
+    def reach(self, mark: Mark) -> None:
+        """Return when the device has come to this mark; what was given to it later may still run."""
+        ...
+
 
 class CudaClock:
     """CUDA events on the current stream; the resolution is 0.5 us (cudaEventElapsedTime)."""
@@ -46,6 +50,10 @@ class CudaClock:
         """Wait for the current device."""
         torch.cuda.synchronize()
 
+    def reach(self, mark: torch.cuda.Event) -> None:
+        """Wait for this event alone."""
+        mark.synchronize()
+
 
 class HostClock:
     """The monotonic clock of the host; work on a CPU is done when the call returns."""
@@ -60,3 +68,6 @@ class HostClock:
 
     def wait(self) -> None:
         """Nothing is ever outstanding."""
+
+    def reach(self, mark: int) -> None:
+        """It is behind us."""

@@ -5,12 +5,14 @@ All devices are measured at the same time, as training would use them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 import torch
 
 from gpubalance.workloads.context import Context
-from gpubalance.workloads.timed_loop import mean_step, window
+from gpubalance.workloads.timed_loop import mean_step, steady_marks, window
 
 MATRIX_EDGE = 8192
 """Large enough for every GPU to reach its plateau; 2 x 8192^3 operations."""
@@ -20,6 +22,7 @@ COPY_BYTES = 2**30
 
 HOST_COPY_BYTES = 2**28
 SECONDS = 0.3
+PRODUCT_SECONDS = 0.5
 SETTLE_SECONDS = 1.5
 """How long a device multiplies before its products are timed. A power limiter first lets it run, then holds it too low
 (H200: 1230 MHz from 0.8 to 1.1 s after the start), and has settled after that."""
@@ -55,9 +58,13 @@ def _gemm(context: Context, dtype: torch.dtype) -> float:
 
     context.meet()
     first_ms = mean_step(multiply, context.clock, 3)
-    mean_step(multiply, context.clock, round(1000 * SETTLE_SECONDS / first_ms))
+    settling, timed = (max(5, round(1000 * seconds / first_ms)) for seconds in (SETTLE_SECONDS, PRODUCT_SECONDS))
+    marks = steady_marks(multiply, context.clock, settling + timed)
+    begin = deque(islice(marks, settling + 1), maxlen=1).pop()
     with window(context.log, "probe gemm"):
-        return 2 * MATRIX_EDGE**3 / _seconds(context, multiply) / 1e12
+        end = deque(marks, maxlen=1).pop()
+        context.clock.wait()
+    return 2 * MATRIX_EDGE**3 / (context.clock.milliseconds(begin, end) / timed / 1000) / 1e12
 
 
 def _device_copy(context: Context) -> float:

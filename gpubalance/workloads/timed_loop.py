@@ -11,13 +11,16 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from gpubalance.record.rank_log import RankLog
-from gpubalance.workloads.clock import Clock
+from gpubalance.workloads.clock import Clock, Mark
+
+AHEAD = 4
 
 DROPPED_STEPS = 2
 """The first steps of a block still carry the pause between blocks."""
@@ -105,6 +108,23 @@ def mean_step(step: Callable[[], object], clock: Clock, steps: int) -> float:
     end = clock.mark()
     clock.wait()
     return clock.milliseconds(begin, end) / steps
+
+
+def steady_marks(step: Callable[[], object], clock: Clock, steps: int) -> Iterator[Mark]:
+    """A mark before each step and one after the last. The device never runs dry, and the host is never more than
+    `AHEAD` + 2 steps ahead, so that what the sensor sees meanwhile belongs to these steps.
+
+    A pause of milliseconds is enough for a power limiter to let the clock jump and then to hold it too low for 0.3 s.
+    """
+    marks: deque[Mark] = deque()
+    for _ in range(steps):
+        mark = clock.mark()
+        yield mark
+        step()
+        marks.append(mark)
+        if len(marks) > AHEAD:
+            clock.reach(marks.popleft())
+    yield clock.mark()
 
 
 def median_step(step: Callable[[], object], clock: Clock, groups: int, steps: int) -> float:

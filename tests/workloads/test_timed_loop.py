@@ -9,12 +9,14 @@ import pytest
 
 from gpubalance.record.rank_log import LogTail, RankLog
 from gpubalance.workloads.timed_loop import (
+    AHEAD,
     FenceCounter,
     collector_off,
     fenced_block,
     is_settled,
     mean_step,
     median_and_error,
+    steady_marks,
     steps_per_block,
     window,
 )
@@ -35,6 +37,9 @@ class ScriptedClock:
 
     def wait(self) -> None:
         self.waits += 1
+
+    def reach(self, mark: float) -> None:
+        pass
 
 
 class ScriptedStep:
@@ -144,3 +149,38 @@ def test_a_window_is_marked_at_both_ends(log: RankLog, tmp_path: Path) -> None:
         ("inside", None),
         ("window", "end"),
     ]
+
+
+class Slow:
+    """A device whose work ends only when somebody waits for its mark."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.reached = 0
+        self.furthest_ahead = 0
+
+    def mark(self) -> int:
+        return self.given
+
+    def milliseconds(self, begin: int, end: int) -> float:
+        return float(end - begin)
+
+    def wait(self) -> None:
+        self.reached = self.given
+
+    def reach(self, mark: int) -> None:
+        self.reached = max(self.reached, mark)
+
+    def work(self) -> None:
+        self.given += 1
+        self.furthest_ahead = max(self.furthest_ahead, self.given - self.reached)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 50])
+def test_steady_marks_stand_around_every_step_and_the_host_stays_near(steps: int) -> None:
+    device = Slow()
+    marks = list(steady_marks(device.work, device, steps))
+    assert marks == list(range(steps + 1))
+    assert device.given == steps
+    assert device.furthest_ahead == min(steps, AHEAD + 2)
+    assert device.reached == max(0, steps - AHEAD - 1)  # it never ran dry
