@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpubalance.checks.verdict import judge
-from gpubalance.record.file import load_run
+from gpubalance.checks.probing.verdict import CHECKS, judge_probe
+from gpubalance.record.file import load_record, load_run
+from gpubalance.record.probe import Probe
+from gpubalance.reports.probe_report import probe_lines
+from gpubalance.testing.profiles import names
 from gpubalance.reports.terminal import report_lines
 from tests.support import ROOT, command_environment, run_cli
 
@@ -23,17 +27,37 @@ def block(name: str) -> str:
     return match[1]
 
 
-def test_the_options_in_the_readme_are_those_of_the_program() -> None:
+@pytest.mark.parametrize("command", ["bench", "probe"])
+def test_the_options_in_the_readme_are_those_of_the_program(command: str) -> None:
     environment = command_environment(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
-    shown = run_cli("bench", "--help", env=environment).stdout
+    shown = run_cli(command, "--help", env=environment).stdout
     options = shown[shown.index("Options:") :].rstrip()
-    assert block("help: bench").rstrip() == options
+    assert block(f"help: {command}").rstrip() == options
 
 
 def test_the_report_in_the_readme_is_the_report_of_a_run_that_is_kept() -> None:
     run = load_run(RUNS / "h200x2-slow.json")
     text = "".join(f"{line.text}\n" for line in report_lines(run, judge(run), "run.json"))
     assert block("report: h200x2-slow") == text
+
+
+def test_the_probe_in_the_readme_is_that_of_a_look_that_is_kept() -> None:
+    probe = load_record(ROOT / "examples/probes/h200x2-p2p-off.json")
+    assert isinstance(probe, Probe)
+    text = "".join(f"{line.text}\n" for line in probe_lines(probe, judge_probe(probe), None))
+    assert block("report: h200x2-p2p-off") == text
+
+
+def test_every_check_is_in_the_table_and_marked_when_it_is_required() -> None:
+    table = README[README.index("<!-- checks -->") : README.index("### Options of `probe`")]
+    rows = re.findall(r"^\| ([A-Z]\d+)(\*?) \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    assert rows == [(check.id, "*" * check.required, check.title, check.source) for check in CHECKS]
+    assert f"It runs {len(CHECKS)} checks" in README.replace("\n", " ")
+
+
+def test_every_profile_is_named() -> None:
+    text = README.replace("\n", " ")
+    assert f"({', '.join(names())}, or a file of your own)" in text
 
 
 @pytest.mark.parametrize("name", re.findall(r"\(examples/([^)]+)\)", README))
@@ -67,7 +91,7 @@ def test_no_line_of_a_report_is_wider_than_80_columns_unless_a_word_is() -> None
 
 def test_kept_runs_hold_no_real_ids() -> None:
     uuid = re.compile(r"GPU-([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})")
-    for path in Path(RUNS).glob("*.json"):
+    for path in (ROOT / "examples").rglob("*.json"):
         found = set(uuid.findall(path.read_text()))
         assert found
         assert all(first in ("11111111", "22222222") for first, *_ in found)

@@ -1,4 +1,4 @@
-"""The verdict on runs of two real H200s, healthy and with each fault: what was played is what is found."""
+"""The verdict on runs of and looks at two real H200s, healthy and with each fault: what was played is what is found."""
 
 from __future__ import annotations
 

@@ -144,6 +144,6 @@ def _openmp(node: Node, gpus: int) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("A2", "affinity", affinity, "NCCL's docs, stas00: cores near each GPU, and one core a GPU"),
-    Check("A3", "host limits", host_limits, "NCCL's docs: locked memory unlimited; one CPU a GPU; 5 % throttled"),
+    Check("A2", "affinity", affinity, "NCCL's docs, ml-engineering: cores near each GPU, and one core a GPU"),
+    Check("A3", "host limits", host_limits, "one CPU a GPU, 5 % of periods throttled: ours; NCCL's docs"),
 )

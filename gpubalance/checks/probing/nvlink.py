@@ -137,7 +137,7 @@ def _without_links(gpus: Sequence[Gpu], expected: int | None) -> Iterator[Findin
 
 
 def link_speed(probe: Probe) -> list[Finding]:
-    """N2: every link as fast as those of peers of the same model (HV). What one model has is no constant: NVML says
+    """N2: every link as fast as those of peers of the same model (NVIDIA Health Validation). What one model has is no constant: NVML says
     26.562 GB/s a link and direction on Hopper, 53.125 on Blackwell.
     """
     gpus = gpus_of(probe)
@@ -245,8 +245,10 @@ def recovery_failed(probe: Probe) -> list[Finding]:
 
 
 CHECKS = (
-    Check("N1", "NVLinks that are up", links_up, "as many as peers of the same model (HV), or --expect-nvlinks"),
-    Check("N2", "speed of NVLinks", link_speed, "as fast as peers of the same model (HV)"),
+    Check(
+        "N1", "NVLinks that are up", links_up, "as many as peers of the same model, or --expect-nvlinks", required=True
+    ),
+    Check("N2", "speed of NVLinks", link_speed, "as fast as peers of the same model (NVIDIA Health Validation)"),
     Check("N3", "errors of NVLinks", link_errors, "DCGM: under load a replay, a recovery, or 100 CRC errors a second"),
     Check("N4", "recoveries of NVLinks", recovery_failed, "DCGM: above 0"),
     *fabric.CHECKS,
