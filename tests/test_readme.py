@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from gpubalance.checks.verdict import judge
 from gpubalance.checks.probing.verdict import CHECKS, judge_probe
+from gpubalance.checks.verdict import judge
 from gpubalance.record.file import load_record, load_run
 from gpubalance.record.probe import Probe
 from gpubalance.reports.probe_report import probe_lines
-from gpubalance.testing.profiles import names
 from gpubalance.reports.terminal import report_lines
+from gpubalance.testing.profiles import names
 from tests.support import ROOT, command_environment, run_cli
 
 README = (ROOT / "README.md").read_text()

@@ -57,7 +57,7 @@ def test_csv_holds_the_samples_and_reads_back(capsysbinary: Streams) -> None:
     table = pd.read_csv(io.BytesIO(capsysbinary.readouterr().out))
     pd.testing.assert_frame_equal(table, samples_table(kept("h200x2-slow")), check_dtype=False)
     assert set(table["device"]) == {0, 1}
-    assert len(table) == 2 * 464
+    assert len(table) == 2 * 501
 
 
 def test_csv_of_a_run_without_samples_has_a_heading_and_no_rows(tmp_path: Path, capsysbinary: Streams) -> None:

@@ -49,7 +49,7 @@ def same_models(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 
 
 def links_up(probe: Probe) -> list[Finding]:
-    """N1: a link is down that a peer of the same model has up (HV), or fewer are up than `--expect-nvlinks`.
+    """N1: a link is down that a peer of the same model has up, or fewer are up than `--expect-nvlinks`.
 
     There is no table of models: some cards have links that go nowhere (12 of 18 on H100 NVL), so that the same number
     down on all only warns until the user says what is right.
@@ -137,8 +137,9 @@ def _without_links(gpus: Sequence[Gpu], expected: int | None) -> Iterator[Findin
 
 
 def link_speed(probe: Probe) -> list[Finding]:
-    """N2: every link as fast as those of peers of the same model (NVIDIA Health Validation). What one model has is no constant: NVML says
-    26.562 GB/s a link and direction on Hopper, 53.125 on Blackwell.
+    """N2: every link as fast as those of peers of the same model (NVIDIA Health Validation).
+
+    What one model has is no constant: NVML says 26.562 GB/s a link and direction on Hopper, 53.125 on Blackwell.
     """
     gpus = gpus_of(probe)
     linked = [gpu for gpu in gpus if not _has_none(gpu)]
