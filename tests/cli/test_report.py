@@ -70,7 +70,7 @@ def test_svg_is_a_picture_of_the_report(capsysbinary: Streams) -> None:
     root = ET.fromstring(capsysbinary.readouterr().out)
     text = "".join(root.itertext()).replace("\xa0", " ")
     assert root.tag.endswith("}svg")
-    assert "FAIL  rank 1 is 21 % slower than rank 0" in text
+    assert "FAIL  rank 1 is 21.4 % slower than rank 0" in text
     assert "Saved: h200x2-slow.json" in text
 
 
