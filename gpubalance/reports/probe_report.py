@@ -45,7 +45,7 @@ def probe_lines(probe: Probe, judgement: ProbeJudgement, saved: str | None, *, v
         [Line(text) for text in _devices(probe)],
         [Line(text) for text in _matrix(probe)],
         [Line(text) for text in _loads(probe)],
-        [Line(part) for text in _node(probe, saved) for part in _wrapped(text, WIDTH)],
+        [Line(part) for text in (*_said_aloud(judgement), *_node(probe, saved)) for part in _wrapped(text, WIDTH)],
     ]
     lines: list[Line] = []
     for section in filter(None, sections):
@@ -213,6 +213,11 @@ def _loads(probe: Probe) -> list[str]:
         ]  # fmt: skip
         rows.append((f"GPU {probe.load.devices[result.device]}", *cells, f"{result.seconds:.1f}"))
     return aligned(rows)
+
+
+def _said_aloud(judgement: ProbeJudgement) -> list[str]:
+    """That limits of a model rest on the driver's own words alone is never left to `--verbose`."""
+    return [found.message for found in judgement.findings if found.id == "Q5" and found.state is State.INFO]
 
 
 def _node(probe: Probe, saved: str | None) -> Iterator[str]:

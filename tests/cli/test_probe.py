@@ -53,6 +53,15 @@ def test_exit_codes(tmp_path: Path, flags: tuple[str, ...], values: dict[str, An
     assert entry.run(["probe", "--simulate", driver(tmp_path, **values), *flags]) == code
 
 
+def test_a_driver_that_counts_gpus_and_refuses_everything_else_never_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [f"nvmlDeviceGet{name}" for name in (*h200_node()["devices"][0], "NvLinkState", "P2PStatus")]
+    faults = [{"call": call, "error": 999} for call in calls]
+    assert entry.run(["probe", "--simulate", driver(tmp_path, faults=faults)]) == 3
+    assert capsys.readouterr().out.startswith("NO VERDICT  ")
+
+
 @pytest.mark.parametrize(
     "flags",
     [

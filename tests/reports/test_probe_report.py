@@ -106,6 +106,12 @@ def test_what_else_is_said(values: dict[str, Any], words: str) -> None:
     assert words in " ".join(text(make_probe(**values)))
 
 
+def test_limits_that_nothing_cross_checks_are_said_without_being_asked_for() -> None:
+    assert "NVIDIA Z900: no published peaks known, limits are derived" in text(
+        make_probe(devices=[{"name": "NVIDIA Z900"}])
+    )
+
+
 def test_a_saved_record_is_named() -> None:
     assert text(make_probe(), saved="look.json")[-1] == "Saved: look.json"
 

@@ -22,6 +22,8 @@ def visibility(probe: Probe) -> list[Finding]:
     INFO where CUDA counts otherwise than nvidia-smi, and where the container runtime was asked for another number.
     """
     node = probe.node
+    if node is not None and node.nvml_error is not None and not node.gpu_evidence:
+        return []
     if node is None or node.visibility is None:
         reason = probe.nvml_failed or (node.nvml_error if node is not None else None) or "not read"
         step = "see what keeps NVML from answering"

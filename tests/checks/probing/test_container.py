@@ -269,13 +269,20 @@ def test_what_the_container_runtime_was_asked_for(asked: str, told: bool) -> Non
     "probe",
     [
         make_probe().model_copy(update={"node": None, "nvml_failed": "nvmlInit did not return"}),
-        make_probe(count=0, node={"visibility": None, "nvml_error": "LIBRARY_NOT_FOUND"}),
+        make_probe(
+            count=0, node={"visibility": None, "nvml_error": "LIBRARY_NOT_FOUND", "gpu_evidence": ["/dev/nvidia0"]}
+        ),
     ],
 )
 def test_without_nvml_it_is_not_known_what_is_visible(probe: Probe) -> None:
     (finding,) = only("C6", probe)
     assert finding.state is State.UNKNOWN
     assert "nvmlInit" in finding.message or "LIBRARY_NOT_FOUND" in finding.message
+
+
+def test_where_there_is_no_gpu_none_can_be_hidden() -> None:
+    node = {"visibility": None, "nvml_error": "LIBRARY_NOT_FOUND", "gpu_evidence": []}
+    assert states(only("C6", make_probe(count=0, node=node))) == ["skip"]
 
 
 # C7

@@ -17,6 +17,7 @@ FOUND: dict[str, tuple[str, set[str]]] = {
     "h200x2-p2p-off": ("warn", {"C5"}),
     "h200x2-rival": ("inconclusive", {"Q1", "U1", "U2"}),
     "h200x2-small-shm": ("warn", {"C1"}),
+    "cpu-only": ("inconclusive", {"S2"}),
 }
 
 
