@@ -1,7 +1,20 @@
 """Settings that all tests share."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # The same examples each time, so that a failure is a change and not luck; no deadline on shared machines.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Runs, verdicts and baselines of tests never mix with those of whoever runs them."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder

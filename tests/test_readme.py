@@ -26,6 +26,15 @@ def block(name: str) -> str:
     return match[1]
 
 
+OTHERS = ["report", "compare", "baseline save", "baseline show", "baseline forget", "verdict", "schema", "config"]
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_the_help_in_the_readme_is_that_of_the_program(command: str) -> None:
+    environment = command_environment(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
+    assert block(f"help: {command}").rstrip() == run_cli(*command.split(), "--help", env=environment).stdout.rstrip()
+
+
 @pytest.mark.parametrize("command", ["bench", "probe"])
 def test_the_options_in_the_readme_are_those_of_the_program(command: str) -> None:
     environment = command_environment(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpubalance.record.run import Run
+from gpubalance.analysis.sampled import window_of
+from gpubalance.record.run import Phase, Run
 from gpubalance.record.timings import RankInfo
 
 NEGLIGIBLE_BYTES = 256 * 2**20
@@ -122,8 +123,18 @@ def _whole(value: object) -> int | None:
 
 
 def _peak_used(run: Run, device: int) -> int | None:
+    """In the ddp phase, where there is one: it lasts long enough for the list of processes, which is read once a
+    second, to see the same peak. The buffers of large collectives come and go between two looks.
+    """
+    window = window_of(run, "ddp")
     for samples in run.samples.devices:
         if samples.device == device:
-            values = [v for v in samples.columns.get("memory_used_bytes", []) if v is not None]
-            return int(max(values, default=0)) if values else None
+            column = samples.columns.get("memory_used_bytes", [])
+            rows = [(t, v) for t, v in zip(run.samples.t_s, column, strict=False) if v is not None]
+            values = [v for t, v in rows if window is not None and _within(t, window)] or [v for _, v in rows]
+            return int(max(values)) if values else None
     return None
+
+
+def _within(t_s: float, window: Phase) -> bool:
+    return window.begin_s <= t_s and (window.end_s is None or t_s <= window.end_s)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from gpubalance import __version__
-from gpubalance.cli import bench, probe, report
+from gpubalance.cli import baseline, bench, compare, config, probe, report, schema, verdict
+from gpubalance.cli.config_file import ConfigOption, with_config
 
 app = typer.Typer(
     name="gpubalance",
@@ -21,6 +22,11 @@ app = typer.Typer(
 app.command("probe")(probe.probe_command)
 app.command("bench")(bench.bench_command)
 app.command("report")(report.report_command)
+app.command("compare")(compare.compare_command)
+app.add_typer(baseline.baseline_app, name="baseline")
+app.command("verdict")(verdict.verdict_command)
+app.command("schema")(schema.schema_command)
+app.command("config")(config.config_command)
 
 
 def _version(*, wanted: bool) -> None:
@@ -40,6 +46,12 @@ def main_options(
             help="Show it and exit.",
         ),
     ] = False,
+    config: ConfigOption = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of expected failures too.")] = False,
 ) -> None:
     """Options that come before the command."""
+
+
+for command in app.registered_commands:
+    if command.callback is not None:
+        command.callback = with_config(command.callback)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption
+
 
 def bench_command(
     context: typer.Context,
@@ -56,6 +58,19 @@ def bench_command(
     min_score: Annotated[
         float | None, typer.Option(metavar="B", help="Fail when the balance score is below this.")
     ] = None,
+    report: ReportOption = None,
+    exit_style: ExitStyleOption = "plain",
+    on_no_verdict: NoVerdictOption = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Judge against an earlier run as well, or auto: the baseline of these devices (auto:NAME).",
+        ),
+    ] = None,
+    require_baseline: Annotated[
+        bool, typer.Option("--require-baseline", help="No verdict (3) when --baseline finds none.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure although a device or the machine is in use.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the record and the verdict as one JSON document.")
@@ -68,26 +83,37 @@ def bench_command(
     from gpubalance import settings as words
     from gpubalance.cli.bench_run import run_bench
     from gpubalance.cli.origins import origins_of
+    from gpubalance.cli.output import Exits, failing
+    from gpubalance.cli.reports_option import parse_reports
 
-    wanted = words.BenchSettings(
-        nproc=nproc,
-        devices=words.parse_list(devices) if devices is not None else None,
-        device=device,
-        expect_gpus=expect_gpus,
-        workloads=words.parse_list(workload) if workload is not None else None,
-        model=model,
-        batch=batch,
-        budget_s=words.parse_duration(budget) if budget is not None else None,
-        margin=words.parse_margin(margin) if margin is not None else None,
-        inject=tuple(words.parse_fault(text) for text in inject or ()),
-        out=out,
-        launcher=launcher,
-        force=force,
-        stall_s=words.parse_duration(stall_timeout),
-        sample_interval_s=sample_interval,
-        seed=seed,
-        fail_on=fail_on,
-        min_score=min_score,
-        origins=origins_of(context),
-    )
-    return run_bench(wanted, as_json=json)
+    exits = Exits(exit_style, on_no_verdict)
+    with failing(exits):
+        wanted = words.BenchSettings(
+            nproc=nproc,
+            devices=words.parse_list(devices) if devices is not None else None,
+            device=device,
+            expect_gpus=expect_gpus,
+            workloads=words.parse_list(workload) if workload is not None else None,
+            model=model,
+            batch=batch,
+            budget_s=words.parse_duration(budget) if budget is not None else None,
+            margin=words.parse_margin(margin) if margin is not None else None,
+            inject=tuple(words.parse_fault(text) for text in inject or ()),
+            out=out,
+            launcher=launcher,
+            force=force,
+            stall_s=words.parse_duration(stall_timeout),
+            sample_interval_s=sample_interval,
+            seed=seed,
+            fail_on=fail_on,
+            min_score=min_score,
+            origins=origins_of(context),
+        )
+        return run_bench(
+            wanted,
+            as_json=json,
+            reports=parse_reports(report),
+            exits=exits,
+            baseline=baseline,
+            require_baseline=require_baseline,
+        )

@@ -64,6 +64,10 @@ def _run_app(arguments: list[str]) -> int:
         result = app(arguments, prog_name="gpubalance", standalone_mode=False)
     except typer.Abort:
         return 130
+    except SystemExit as ending:
+        if not ending.code:  # typer's way out when it has printed what a shell completes
+            return ExitCode.PASS
+        raise
     except complaint as error:
         with suppress(OSError, ValueError, AttributeError):
             error.show()  # type: ignore[attr-defined]

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 
+from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.checks.verdict import Judgement, Verdict
-from gpubalance.errors import CannotMeasureError, ExitCode
+from gpubalance.cli.stdout import write_stdout
+from gpubalance.errors import CannotMeasureError, ExitCode, GpubalanceError, Interrupted, UsageError
+from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
 from gpubalance.reports.terminal import Line, report_lines
@@ -14,21 +22,6 @@ from gpubalance.reports.terminal import Line, report_lines
 def write_json(run: Run, judgement: Judgement) -> None:
     """Exactly one document, UTF-8 whatever the locale says."""
     write_stdout(document_text(run, judgement).encode())
-
-
-def write_stdout(data: bytes) -> None:
-    """Write and flush. Raises CannotMeasureError when it cannot be done: a result that nobody saw never passes, and
-    Python alone would say nothing about a closed stdout and exit with 0.
-    """
-    if sys.stdout is None:
-        raise CannotMeasureError("stdout is closed: the result could not be written")
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        sys.stdout = None  # so that the flush at exit has nowhere to fail
-        raise CannotMeasureError(f"the result could not be written to stdout: {error.strerror}") from None
 
 
 def write_report(run: Run, judgement: Judgement, saved: str | None) -> None:
@@ -53,19 +46,94 @@ def _write_styled(lines: list[Line]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(Text(line.text, style=STYLES[line.style]))
+        text = line.text.encode(console.encoding, "backslashreplace").decode(console.encoding)
+        for part in folded(text, console.width):
+            console.print(Text(part, style=STYLES[line.style]))
 
 
-def exit_code_of(run: Run, judgement: Judgement, fail_on: str) -> int:
+def folded(text: str, width: int) -> list[str]:
+    """A line for a narrower terminal, broken at spaces only: the terminal would break within numbers."""
+    if len(text) <= width:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+class NagiosCode(IntEnum):
+    """Exit codes of a monitoring plugin; whoever reads them takes any other number for CRITICAL."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True)
+class Exits:
+    """How verdicts become exit codes, beside `--fail-on`."""
+
+    style: str = "plain"
+    """plain, or nagios: 0 ok, 1 warning, 2 critical, 3 unknown."""
+    on_no_verdict: str | None = None
+    """fail or pass instead of a code of its own."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a word that is not known."""
+        if self.style not in ("plain", "nagios"):
+            raise UsageError(f"exit-style {self.style!r} is not known", "choose from: plain, nagios")
+        if self.on_no_verdict not in (None, "fail", "pass"):
+            raise UsageError(f"on-no-verdict {self.on_no_verdict!r} is not known", "choose from: fail, pass")
+
+    @property
+    def nagios(self) -> bool:
+        """True for the codes of a monitoring plugin."""
+        return self.style == "nagios"
+
+
+PLAIN = Exits()
+
+
+def exit_code_of(record: Run | Probe, judgement: Judgement | ProbeJudgement, fail_on: str, exits: Exits = PLAIN) -> int:
     """The exit code of a verdict. A signal that ended the run wins: nobody asked for a verdict then."""
-    if run.interrupted_by is not None:
-        return 128 + run.interrupted_by
-    return exit_code_of_verdict(judgement.verdict, fail_on)
+    if isinstance(record, Run) and record.interrupted_by is not None:
+        return NagiosCode.UNKNOWN if exits.nagios else 128 + record.interrupted_by
+    return exit_code_of_verdict(judgement.verdict, fail_on, exits)
 
 
-def exit_code_of_verdict(verdict: Verdict, fail_on: str) -> int:
+def exit_code_of_verdict(verdict: Verdict, fail_on: str, exits: Exits = PLAIN) -> int:
     """The exit code of a verdict alone."""
+    failed = NagiosCode.CRITICAL if exits.nagios else ExitCode.FAIL
     if verdict is Verdict.INCONCLUSIVE:
-        return ExitCode.NO_VERDICT
+        return {None: ExitCode.NO_VERDICT, "fail": failed, "pass": ExitCode.PASS}[exits.on_no_verdict]
     failing = {"fail": (Verdict.FAIL,), "warn": (Verdict.FAIL, Verdict.WARN), "never": ()}[fail_on]
-    return ExitCode.FAIL if verdict in failing else ExitCode.PASS
+    if verdict in failing:
+        return failed
+    warned = exits.nagios and verdict is Verdict.WARN and fail_on != "never"
+    return NagiosCode.WARNING if warned else ExitCode.PASS
+
+
+def exit_code_after(code: int, *, lost: bool) -> int:
+    """The code when something that was asked for could not be written: no pass any more."""
+    return ExitCode.NO_VERDICT if lost and code == ExitCode.PASS else code
+
+
+@contextmanager
+def measuring(exits: Exits) -> Iterator[None]:
+    """Around what measures: that nothing could be measured is no verdict, and `--on-no-verdict` holds for it too."""
+    try:
+        yield
+    except CannotMeasureError as failure:
+        error: GpubalanceError = failure
+        error.exit_code = exit_code_of_verdict(Verdict.INCONCLUSIVE, "fail", exits)
+        raise
+
+
+@contextmanager
+def failing(exits: Exits) -> Iterator[None]:
+    """Around a whole command: under nagios wrong use and signals are UNKNOWN, because their own codes mean CRITICAL."""
+    try:
+        yield
+    except GpubalanceError as error:
+        if exits.nagios and isinstance(error, UsageError | Interrupted):
+            error.exit_code = NagiosCode.UNKNOWN
+        raise

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption
+
 
 def probe_command(
     context: typer.Context,
@@ -25,6 +27,9 @@ def probe_command(
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Save the record there.")] = None,
     fail_on: Annotated[str, typer.Option(metavar="VERDICT", help="fail, warn or never: what exits with 1.")] = "fail",
+    report: ReportOption = None,
+    exit_style: ExitStyleOption = "plain",
+    on_no_verdict: NoVerdictOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every check with its state.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the record and the verdict as one JSON document.")
@@ -36,22 +41,26 @@ def probe_command(
     """
     from gpubalance import settings as words
     from gpubalance.cli.origins import origins_of
+    from gpubalance.cli.output import Exits, failing
     from gpubalance.cli.probe_run import run_probe
+    from gpubalance.cli.reports_option import parse_reports
 
     def names(text: str | None) -> tuple[str, ...]:
         return words.parse_list(text) if text is not None else ()
 
-    wanted = words.ProbeSettings(
-        load=load,
-        force=force,
-        expect_gpus=expect_gpus,
-        expect_nvlinks=expect_nvlinks,
-        require=names(require),
-        only=names(only),
-        skip=names(skip),
-        simulate=simulate,
-        out=out,
-        fail_on=fail_on,
-        origins=origins_of(context),
-    )
-    return run_probe(wanted, as_json=json, verbose=verbose)
+    exits = Exits(exit_style, on_no_verdict)
+    with failing(exits):
+        wanted = words.ProbeSettings(
+            load=load,
+            force=force,
+            expect_gpus=expect_gpus,
+            expect_nvlinks=expect_nvlinks,
+            require=names(require),
+            only=names(only),
+            skip=names(skip),
+            simulate=simulate,
+            out=out,
+            fail_on=fail_on,
+            origins=origins_of(context),
+        )
+        return run_probe(wanted, as_json=json, verbose=verbose, reports=parse_reports(report), exits=exits)

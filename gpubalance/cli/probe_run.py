@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpubalance.checks.probing.verdict import judge_probe
 from gpubalance.cli.entry import complain
-from gpubalance.cli.output import exit_code_of_verdict, write_lines, write_stdout
-from gpubalance.errors import ExitCode, UsageError
+from gpubalance.cli.output import PLAIN, Exits, exit_code_after, exit_code_of_verdict, measuring, write_lines
+from gpubalance.cli.remember import remember
+from gpubalance.cli.reports_option import Report, check_reports, write_reports, write_stdout_report
+from gpubalance.cli.stdout import write_stdout
+from gpubalance.errors import UsageError
 from gpubalance.record.file import check_writable, save_text
 from gpubalance.record.probe import Probe
 from gpubalance.reports.document import probe_document_text
 from gpubalance.reports.probe_report import probe_lines
+from gpubalance.session.last_verdict import remember_probe
 from gpubalance.session.probe import Probed, probe
 from gpubalance.settings import ProbeSettings
 
 
-def run_probe(settings: ProbeSettings, *, as_json: bool, verbose: bool) -> int:
+def run_probe(
+    settings: ProbeSettings,
+    *,
+    as_json: bool,
+    verbose: bool,
+    reports: Sequence[Report] = (),
+    exits: Exits = PLAIN,
+) -> int:
     """Look, save, print, and return the exit code."""
     if settings.out is not None:
         check_writable(Path(settings.out))
-    probed = probe(settings)
+    check_reports(reports, settings.out, as_json=as_json)
+    with measuring(exits):
+        probed = probe(settings)
     lost = settings.out is not None and not _save(Path(settings.out), probed)
     saved = None if lost else settings.out
+    lost |= write_reports(reports, probed.probe, probed.judgement)
+    plain = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on)
+    remember(lambda home: remember_probe(home, probed.probe, probed.judgement, plain, saved))
     if as_json:
         write_stdout(probe_document_text(probed.probe, probed.judgement).encode())
-    else:
+    elif not write_stdout_report(reports, probed.probe, probed.judgement):
         write_lines(probe_lines(probed.probe, probed.judgement, saved, verbose=verbose))
-    code = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on)
-    return ExitCode.NO_VERDICT if lost and code == ExitCode.PASS else code
+    code = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on, exits)
+    return exit_code_after(code, lost=lost)
 
 
-def report_probe(loaded: Probe, to: str, path: str) -> int:
+def report_probe(loaded: Probe, to: str, path: str, exits: Exits = PLAIN) -> int:
     """A saved probe again, judged by the rules of this version."""
     judgement = judge_probe(loaded)
     if to == "json":
@@ -44,7 +61,7 @@ def report_probe(loaded: Probe, to: str, path: str) -> int:
         write_lines(probe_lines(loaded, judgement, path))
     else:
         raise UsageError(f"a probe has no {to}: it holds no samples over time", "use --to json")
-    return exit_code_of_verdict(judgement.verdict, "fail")
+    return exit_code_of_verdict(judgement.verdict, "fail", exits)
 
 
 def _save(path: Path, probed: Probed) -> bool:

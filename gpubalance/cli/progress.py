@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -25,7 +26,7 @@ class StderrDisplay:
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._open_line = ""
 
     def plan(self, plan: Plan, node: Node) -> None:
@@ -50,9 +51,10 @@ class StderrDisplay:
             self._write(f"{text}\n")
 
     def advance(self, blocks: int) -> None:
-        """Blocks done, on a terminal only."""
-        if self._live:
-            self._write(f"\r{self._open_line}, {blocks} blocks")
+        """Blocks done, on a terminal only, and where they fit: a line that wraps cannot be rewritten."""
+        text = f"{self._open_line}, {blocks} blocks"
+        if self._live and len(text) < _columns():
+            self._write(f"\r{text}")
 
     def close(self) -> None:
         """End a line that is still open."""
@@ -71,3 +73,10 @@ class StderrDisplay:
         with suppress(OSError, ValueError):
             sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
             sys.stderr.flush()
+
+
+def _columns() -> int:
+    """Of the terminal that stderr is; 80 where it does not say."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return 80

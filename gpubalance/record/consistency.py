@@ -32,16 +32,29 @@ def _devices(run: Run) -> Iterator[str]:
     }
     for place, devices in named.items():
         yield from (f"{place} names device {i}, the plan has {count}" for i in devices if not 0 <= i < count)
+    ranked: dict[str, Iterable[int]] = {
+        "ranks": (info.rank for info in run.ranks),
+        "solo": (solo.rank for solo in run.solo),
+        "probes": (probe.rank for probe in run.probes),
+        "memory": (memory.rank for memory in run.memory),
+    }
+    for place, ranks in ranked.items():
+        yield from (f"{place} names rank {i}, the plan has {count}" for i in ranks if not 0 <= i < count)
 
 
 def _attempts(run: Run) -> Iterator[str]:
     for index, attempt in enumerate(run.ddp):
         if [rank.rank for rank in attempt.ranks] != list(range(len(attempt.ranks))) or not attempt.ranks:
             yield f"ddp.{index}.ranks are not numbered from 0"
-        if len({len(rank.fenced) for rank in attempt.ranks} | {0}) != 2:
+        if not _alike({len(rank.fenced) for rank in attempt.ranks}):
             yield f"ddp.{index}: not as many blocks on every rank"
-        if len(_steps(attempt) | {0}) != 2:
+        if not _alike(_steps(attempt)):
             yield f"ddp.{index}: not as many steps in every block"
+
+
+def _alike(lengths: set[int]) -> bool:
+    """One length, and not none."""
+    return len(lengths) == 1 and 0 not in lengths
 
 
 def _steps(attempt: DdpAttempt) -> set[int]:
@@ -66,6 +79,8 @@ def _numbers(run: Run) -> Iterator[str]:
         "plan.per_rank_batch": [run.plan.per_rank_batch],
         "ddp: compute_ms": [value for rank in ranks for block in rank.fenced for value in block.compute_ms],
         "ddp: overlapped_step_ms": [value for rank in ranks for value in rank.overlapped_step_ms],
+        "ddp: samples_per_step": [rank.samples_per_step for rank in ranks],
+        "solo: samples_per_step": [solo.samples_per_step for solo in run.solo],
         "ddp: units_per_step": [rank.units_per_step for rank in ranks],
         "solo: eager_step_ms": [solo.eager_step_ms for solo in run.solo],
         "solo: graph_step_ms": [solo.graph_step_ms for solo in run.solo if solo.graph_step_ms is not None],

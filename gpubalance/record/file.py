@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -15,8 +14,11 @@ from pydantic import ValidationError
 from gpubalance.errors import UsageError
 from gpubalance.record.base import Record
 from gpubalance.record.consistency import contradiction
+from gpubalance.record.history import state_home
 from gpubalance.record.probe import PROBE_SCHEMA_VERSION, Probe
+from gpubalance.record.probe_consistency import probe_contradiction
 from gpubalance.record.run import SCHEMA_VERSION, Run
+from gpubalance.record.untrusted import json_object, name_of, read_bytes, strange_number
 
 R = TypeVar("R", bound=Record)
 
@@ -28,11 +30,8 @@ _TEMPORARY = ".gpubalance-"
 
 def state_folder(environment: Mapping[str, str]) -> Path | None:
     """Where runs are kept when nobody says where; None without a home (an unknown uid in a container)."""
-    base = environment.get("XDG_STATE_HOME")
-    if base and Path(base).is_absolute():
-        return Path(base) / "gpubalance" / "runs"
-    home = environment.get("HOME")
-    return Path(home) / ".local/state/gpubalance/runs" if home and Path(home).is_absolute() else None
+    home = state_home(environment)
+    return None if home is None else home / "runs"
 
 
 def check_writable(path: Path) -> None:
@@ -79,70 +78,51 @@ def _umask() -> int:
 
 
 def load_run(path: Path) -> Run:
-    """The run in a saved document; its parts fit together. Raises UsageError that says what is wrong with the file."""
+    """The run in a saved document; its parts fit together. `-` is standard input.
+
+    Raises UsageError that says what is wrong with the file.
+    """
     run = load_record(path)
     if not isinstance(run, Run):
-        raise UsageError(f"{path} is a {run.kind}, not a bench run")
+        raise UsageError(f"{name_of(path)} is a {run.kind}, not a bench run")
     return run
 
 
 def load_record(path: Path) -> Run | Probe:
     """What a saved document holds, a run or a probe. Raises UsageError as `load_run` does."""
-    document = _document(path)
+    name = name_of(path)
+    document = json_object(name, read_bytes(path, LARGEST_BYTES))
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise UsageError(f"{path} is not a gpubalance run: it has no schema_version")
+        raise UsageError(f"{name} is not a gpubalance run: it has no schema_version")
+    record: Run | Probe
     if "probe" in document:
-        _check_version(path, version, PROBE_SCHEMA_VERSION)
-        return _validated(path, Probe, document, "probe")
-    _check_version(path, version, SCHEMA_VERSION)
-    run = _validated(path, Run, document, "run")
-    problem = contradiction(run)
+        _check_version(name, version, PROBE_SCHEMA_VERSION)
+        record = _validated(name, Probe, document, "probe")
+        problem = probe_contradiction(record)
+    else:
+        _check_version(name, version, SCHEMA_VERSION)
+        record = _validated(name, Run, document, "run")
+        problem = contradiction(record)
+    if record.schema_version != version:
+        problem = f"it says schema {version} and {record.schema_version}"
     if problem is not None:
-        raise UsageError(f"{path} is damaged: {problem}")
-    return run
+        raise UsageError(f"{name} is damaged: {problem}")
+    return record
 
 
-def _check_version(path: Path, version: int, known: int) -> None:
+def _check_version(name: str, version: int, known: int) -> None:
     if version > known:
-        raise UsageError(f"{path} has schema {version}, this gpubalance reads up to {known}", "update gpubalance")
+        raise UsageError(f"{name} has schema {version}, this gpubalance reads up to {known}", "update gpubalance")
 
 
-def _validated(path: Path, model: type[R], document: dict[str, Any], key: str) -> R:
+def _validated(name: str, model: type[R], document: dict[str, Any], key: str) -> R:
+    number = strange_number(document.get(key))
+    if number is not None:
+        raise UsageError(f"{name} is damaged: {number:g} is no number that anything measures")
     try:
         return model.model_validate(document.get(key))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in (key, *first["loc"]))
-        raise UsageError(f"{path} is damaged: {where}: {first['msg']}") from None
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)  # a size can lie: /dev/zero has none
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > LARGEST_BYTES:
-        raise UsageError(f"{path} has more than {LARGEST_BYTES} bytes, no run is so large")
-    try:
-        document = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{path} is not a gpubalance run")
-    return document
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Readers differ in which of two equal keys they believe."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in values if keys.count(key) > 1)
-        raise ValueError(f"key {twice!r} stands twice in one object")
-    return values
-
-
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+        raise UsageError(f"{name} is damaged: {where}: {first['msg']}") from None

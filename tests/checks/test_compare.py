@@ -135,7 +135,7 @@ def test_what_is_not_comparable_has_no_verdict_and_nothing_else_is_judged() -> N
     found = held(pair(100.0, 150.0), "step:5%", base=other_batch())
     assert found.verdict is Verdict.INCONCLUSIVE
     (only,) = found.findings
-    assert only.message == "not comparable: batch differ"
+    assert only.message == "not comparable: different batch"
     assert (only.expected, only.observed) == ("1 (4096 a rank)", "8192 (4096 a rank)")
 
 

@@ -127,6 +127,14 @@ def test_small_and_replayed_collectives_are_not_judged() -> None:
     assert check_changes(compared(base, new), setup(), 0.07) == []
 
 
+def test_small_and_replayed_collectives_that_one_side_lacks_do_not_matter() -> None:
+    whole = fact("busbw", 100.0, collective=collective())
+    base = [whole, *(fact("busbw", 1.0, collective=place) for place in (collective(8192), collective(mode="graph")))]
+    assert rule(compared(base, whole), "busbw:5%").state is State.PASS
+    gone = rule(compared([*base, fact("busbw", 1.0, collective=collective(2**26))], whole), "busbw:5%")
+    assert (gone.state, gone.evidence) == (State.UNKNOWN, ("only one side has: all_reduce 64 MiB",))
+
+
 PLACES = {
     "GPU by its NVML index": (1, None, "GPU 1"),
     "the whole run": (None, None, ""),

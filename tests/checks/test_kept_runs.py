@@ -40,3 +40,8 @@ def test_work_on_the_device_and_a_sleeping_host_are_told_apart(name: str, kind: 
     assert straggler.subject.startswith("rank 1 on cuda:1")
     assert [line for line in straggler.evidence if line.startswith(kind)]
     assert [line for line in straggler.evidence if "follows the rank" in line]
+
+
+def test_the_buffers_of_large_collectives_are_not_called_unexplained() -> None:
+    memory = judged("h200x2-healthy").facts.memory
+    assert [device.unexplained is not None and device.unexplained < 2**28 for device in memory.devices] == [True, True]

@@ -60,7 +60,7 @@ def test_a_run_is_saved_where_asked(measured: Measure, tmp_path: Path, capsys: S
     out = tmp_path / "run.json"
     assert run_bench(BenchSettings(out=str(out)), as_json=False) == 1
     assert load_run(out) == pair(100.0, 120.0)
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state/gpubalance/runs").exists()
     assert capsys.readouterr().out.split()[-2:] == ["Saved:", str(out)]
 
 

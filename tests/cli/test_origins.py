@@ -17,11 +17,17 @@ from gpubalance.settings import BenchSettings, Fault, Margin
 Started = Callable[..., BenchSettings]
 
 
+NO_SETTINGS = {
+    "help", "json", "config", "report", "exit_style", "on_no_verdict", "baseline", "require_baseline",
+}  # fmt: skip
+"""Options that steer what is read and shown, and not what is measured."""
+
+
 def bench_options() -> dict[str, str]:
     """Parameter -> flag, of all options of `bench` that are settings."""
     group: Any = typer.main.get_command(app)
     parameters = group.commands["bench"].params
-    return {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in ("json", "help")}
+    return {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in NO_SETTINGS}
 
 
 EXAMPLES: dict[str, tuple[str, Any]] = {
@@ -52,7 +58,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     """Run `gpubalance bench` with these arguments up to where it would start, and return its settings."""
     taken: list[BenchSettings] = []
 
-    def take(settings: BenchSettings, *, as_json: bool) -> int:
+    def take(settings: BenchSettings, **_: Any) -> int:
         taken.append(settings)
         return 0
 
@@ -143,7 +149,7 @@ def test_faults_are_collected(started: Started) -> None:
 
 def test_json_is_no_setting_but_can_be_asked_for_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(bench_run, "run_bench", lambda settings, *, as_json: asked.append(as_json) or 0)
+    monkeypatch.setattr(bench_run, "run_bench", lambda settings, *, as_json, **_: asked.append(as_json) or 0)
     entry.run(["bench"])
     entry.run(["bench", "--json"])
     monkeypatch.setenv("GPUBALANCE_BENCH_JSON", "1")

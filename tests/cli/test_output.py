@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from gpubalance.checks.verdict import Judgement, Verdict, judge
-from gpubalance.cli.output import exit_code_of, write_json, write_report, write_stdout
+from gpubalance.cli.output import exit_code_of, write_json, write_report
+from gpubalance.cli.stdout import write_stdout
 from gpubalance.errors import CannotMeasureError
 from gpubalance.reports.document import document_text
 from gpubalance.testing.runs import make_attempt, make_run, steady
@@ -100,7 +101,7 @@ def test_off_a_terminal_the_report_carries_no_escape_codes(stdout: Open) -> None
     assert shown.written().endswith(b"\nSaved: run.json\n")
 
 
-def test_on_a_terminal_the_verdict_is_coloured_and_nothing_is_folded(
+def test_on_a_narrow_terminal_the_verdict_is_coloured_and_lines_break_at_spaces_only(
     stdout: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = stdout(terminal=True)
@@ -110,7 +111,7 @@ def test_on_a_terminal_the_verdict_is_coloured_and_nothing_is_folded(
     write_report(RUN, JUDGEMENT, "run.json")
     text = shown.written().decode()
     assert "\x1b[1;32mPASS" in text
-    assert "rank 0 is cuda:0 nvml:0 GPU-00000001-aaaa-bbbb-cccc-000000000000 0000:06:00.0\n" in text
+    assert "rank 0 is cuda:0 nvml:0\nGPU-00000001-aaaa-bbbb-cccc-000000000000\n0000:06:00.0\n" in text
 
 
 def test_a_user_who_wants_no_colour_gets_none(stdout: Open, monkeypatch: pytest.MonkeyPatch) -> None:

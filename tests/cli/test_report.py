@@ -108,7 +108,8 @@ def test_a_form_that_is_not_known_is_wrong_use_and_the_known_ones_are_named(caps
     assert entry.run(["report", str(KEPT["h200x2-slow"]), "--to", "pdf"]) == 2
     out, err = capsysbinary.readouterr()
     assert out == b""
-    assert err == b"gpubalance: format 'pdf' is not known\n  next: choose from: terminal, json, svg, csv\n"
+    known = "terminal, json, svg, csv, html, markdown, junit, prometheus, jsonl, github, nagios"
+    assert err.decode() == f"gpubalance: format 'pdf' is not known\n  next: choose from: {known}\n"
 
 
 def test_a_form_may_come_from_a_variable(monkeypatch: pytest.MonkeyPatch, capsysbinary: Streams) -> None:

@@ -1,0 +1,242 @@
+"""A run as tables: scores, ranks, throughput, collectives, what went wrong, what steered it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpubalance.analysis.balance import Balance, reference_of
+from gpubalance.analysis.facts import AttemptFacts, Facts
+from gpubalance.analysis.sampled import Sampled
+from gpubalance.checks.finding import percent
+from gpubalance.checks.verdict import Judgement
+from gpubalance.record.run import Run
+from gpubalance.reports.chart import device_name
+from gpubalance.reports.common_tables import (
+    IDENTITY,
+    SPEED,
+    environment_table,
+    identity_cells,
+    settings_table,
+    speed_cells,
+    versions_table,
+    with_rows,
+)
+from gpubalance.reports.table import NONE, Column, Table, number, words
+from gpubalance.reports.workload_lines import throughput_lines
+
+_TIMES = (
+    Column("rank"),
+    Column("compute", "ms"),
+    Column("wait", "ms"),
+    Column("blame", "ms"),
+    Column("speed", "x ref"),
+)
+_GPU = (
+    Column("useful", "%"),
+    Column("SM", "%"),
+    Column("NVML", "%"),
+    Column("memory", "GB"),
+    Column("clock", "MHz"),
+    Column("power", "W"),
+    Column("temp", "C"),
+)
+_CPU = (Column("cores", "used"), Column("memory", "GB"))
+
+
+_UNSEEN = Sampled(-1, 0, None, None, None, None, None, {}, None, None)
+"""Of a device that nobody sampled."""
+
+
+def score_table(judgement: Judgement) -> Table:
+    """The balance, its factors, and the scores beside it that are never averaged into it."""
+    first, facts = judgement.facts.first, judgement.facts
+    time = min(100.0, first.balance.persistent * first.balance.transient / 100) if first else None
+    level = facts.utilization.missing or "mean over largest device time"
+    memory = facts.memory.missing or "emptiest over fullest of the ranks' own peaks"
+    rows = (
+        *(_balance_rows(first.balance) if first else ()),
+        ("link", NONE, NONE, "not measured"),
+        _score("time", time, state_of(judgement, "straggler", "transient"), "persistent x transient"),
+        _score("utilization", facts.utilization.score, state_of(judgement, "level", "too_small"), level),
+        _score("memory", facts.memory.score, state_of(judgement, "memory_skew", "leaked_context"), memory),
+        ("communication", NONE, NONE, "not measured"),
+    )
+    columns = (Column("score", words=True), Column("value", "of 100"), *words("state", "meaning"))
+    return Table("Scores", columns, rows)
+
+
+def _balance_rows(balance: Balance) -> tuple[tuple[str, ...], ...]:
+    interval = f"95 % interval {balance.low:.1f} to {balance.high:.1f}"
+    bound = "; communication-bound: this or more" if balance.communication_bound else ""
+    lost = f"{max(0.0, balance.lost_ms):.2f} of {balance.step_ms:.2f} ms a step lost; "
+    return (
+        ("balance", number(balance.score, 1), NONE, f"{lost}{interval}{bound}"),
+        ("persistent", number(balance.persistent, 1), NONE, "what steady slowness leaves"),
+        ("transient", number(balance.transient, 1), NONE, "what slowness now and then leaves"),
+    )
+
+
+def _score(name: str, value: float | None, state: str, meaning: str) -> tuple[str, ...]:
+    return name, number(value, 1), state if value is not None else NONE, meaning
+
+
+def state_of(judgement: Judgement, *ids: str) -> str:
+    """The worst state of these checks; findings come worst first."""
+    return next((finding.state.value for finding in judgement.findings if finding.id in ids), "not judged")
+
+
+def rank_table(run: Run, facts: Facts) -> Table:
+    """A row a rank of the attempt that is judged."""
+    first, on_cpu = facts.first, run.plan.backend == "gloo"
+    columns = (*_TIMES, *(_CPU if on_cpu else _GPU))
+    if first is None:
+        return Table("Ranks", columns, ())
+    rows = tuple(
+        (
+            *_times(first, rank),
+            *(_cpu_cells(facts, rank) if on_cpu else _gpu_cells(facts, rank, device)),
+        )
+        for rank, device in enumerate(first.device_of_rank)
+    )
+    return Table("Ranks", columns, rows, (*_limits(first), *throughput_lines(run, facts)))
+
+
+def who_table(run: Run, facts: Facts) -> Table:
+    """Which device each rank worked on, by all its names."""
+    first = facts.first
+    devices = first.device_of_rank if first else range(len(run.plan.devices))
+    rows = tuple((str(rank), *identity_cells(run.plan.devices[device])) for rank, device in enumerate(devices))
+    return Table("Devices of the ranks", (Column("rank"), *IDENTITY), rows)
+
+
+def _limits(first: AttemptFacts) -> tuple[str, ...]:
+    if len(first.device_of_rank) < 2:
+        return ()
+    blocks = f"{first.stragglers.blocks} blocks of {first.steps_per_block} steps, {first.measured_s:.1f} s"
+    smallest = percent(first.stragglers.detectable)
+    return (f"Could have seen a slowdown of {smallest} or more on one rank ({blocks}).",)
+
+
+def _times(first: AttemptFacts, rank: int) -> tuple[str, ...]:
+    per_unit = np.array(first.compute_ms) / np.array(first.units)
+    times = (first.compute_ms[rank], first.wait_ms[rank], first.balance.blame_ms[rank])
+    return str(rank), *(number(value, 2) for value in times), number(reference_of(per_unit) / per_unit[rank], 2)
+
+
+def _sampled(facts: Facts, rank: int) -> Sampled:
+    return (facts.sampled[rank] if rank < len(facts.sampled) else None) or _UNSEEN
+
+
+def _gpu_cells(facts: Facts, rank: int, device: int) -> tuple[str, ...]:
+    sampled = _sampled(facts, rank)
+    useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
+    own = next((memory.own for memory in facts.memory.devices if memory.device == device), None)
+    return (
+        number(useful, scale=100),
+        number(sampled.sm, scale=100),
+        number(sampled.utilization, scale=100),
+        number(own, 1, 1e-9),
+        number(sampled.sm_clock_mhz),
+        number(sampled.power_w),
+        number(sampled.temperature_c),
+    )
+
+
+def _cpu_cells(facts: Facts, rank: int) -> tuple[str, ...]:
+    sampled = _sampled(facts, rank)
+    return number(sampled.cpu, 2), number(sampled.resident_bytes, 2, 1e-9)
+
+
+def collective_table(run: Run) -> Table:
+    """Every collective at every size, eager and replayed from a CUDA graph."""
+    columns = (
+        *words("collective", "mode"),
+        Column("ranks"),
+        Column("size", "bytes"),
+        Column("time", "us"),
+        Column("slowest", "us"),
+        Column("algbw", "GB/s"),
+        Column("busbw", "GB/s"),
+        Column("wrong"),
+    )
+    rows = tuple(
+        (
+            row.collective,
+            row.mode,
+            str(row.ranks),
+            str(row.size_bytes),
+            number(row.time_us, 1),
+            number(row.time_max_us, 1),
+            f"{row.algorithm_bandwidth_gb_per_s:.4g}",
+            f"{row.bus_bandwidth_gb_per_s:.4g}",
+            str(row.wrong_elements),
+        )
+        for row in run.collectives
+    )
+    nccl = "GB = 1e9 bytes, nccl-tests' definitions, in place"
+    return Table(
+        "Collectives", columns, rows, (nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL",)
+    )
+
+
+def speed_table(run: Run) -> Table:
+    """Quick measures of each device, all at the same time."""
+    rows = tuple((device_name(run.plan.devices[p.device], p.device), *speed_cells(p)) for p in run.probes)
+    return Table("Each device alone, all at the same time", SPEED, rows)
+
+
+def error_table(run: Run) -> Table:
+    """What went wrong, the first cause marked."""
+    columns = (
+        *words("kind", "where"),
+        Column("rank"),
+        *words("phase"),
+        Column("at", "s"),
+        *words("first cause", "message"),
+    )
+    rows = tuple(
+        (
+            error.kind,
+            error.where,
+            number(error.rank),
+            error.phase or NONE,
+            number(error.t_s, 1),
+            "yes" if error.first_cause else "",
+            error.message,
+        )
+        for error in run.errors
+    )
+    return Table("Errors", columns, rows)
+
+
+def skipped_table(run: Run) -> Table:
+    """What was not measured, and why."""
+    health = run.samples.health
+    rows = [(skip.what, skip.reason) for skip in run.skipped]
+    if health is not None:
+        more = (
+            ("Xid events", health.xid_missing),
+            ("sensor hung in", health.hung_in),
+            ("sensor died with", health.died_with),
+        )
+        rows += [(what, why) for what, why in more if why is not None]
+    return Table("Not measured", words("what", "why"), tuple(rows))
+
+
+def main_tables(run: Run, judgement: Judgement) -> list[Table]:
+    """What people look at first."""
+    return with_rows([score_table(judgement), rank_table(run, judgement.facts), who_table(run, judgement.facts)])
+
+
+def more_tables(run: Run) -> list[Table]:
+    """The rest of it."""
+    versions = {"gpubalance": run.gpubalance_version, **(run.ranks[0].versions if run.ranks else {})}
+    return with_rows([
+        collective_table(run),
+        speed_table(run),
+        error_table(run),
+        skipped_table(run),
+        versions_table(run.node, versions),
+        settings_table(run.settings),
+        environment_table(run.node),
+    ])  # fmt: skip

@@ -1,0 +1,146 @@
+"""`gpubalance compare` and `gpubalance baseline`: find the earlier runs, hold the new one against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpubalance.analysis.snapshot import saved_run_of, setup_of
+from gpubalance.checks.compare import (
+    ComparisonJudgement,
+    judge_against,
+    judge_comparison,
+    no_baseline,
+    unreadable_baseline,
+    with_findings,
+    without_baseline,
+)
+from gpubalance.checks.compare_rules import Rule
+from gpubalance.checks.verdict import Judgement, Verdict, judge
+from gpubalance.errors import UsageError
+from gpubalance.record.baselines import DEFAULT_NAME, SavedRun, checked_name, key_of, load_baseline, save_baseline
+from gpubalance.record.file import load_run
+from gpubalance.record.history import state_home
+from gpubalance.record.run import Run
+
+AUTO = "auto"
+NO_HOME = "there is no folder to keep baselines in: neither XDG_STATE_HOME nor HOME is set"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a run is held against: the runs, and where they come from in words."""
+
+    runs: tuple[SavedRun, ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One run that became part of a baseline."""
+
+    run_id: str
+    key: str
+    name: str
+    runs: int
+    """How many runs the baseline has now."""
+    verdict: Verdict
+
+
+def compare(
+    base: str,
+    new: Path,
+    rules: Sequence[Rule],
+    environment: Mapping[str, str],
+    *,
+    force: bool = False,
+    require_baseline: bool = False,
+) -> tuple[ComparisonJudgement, str]:
+    """Hold a saved run against another one, or against the baseline of its devices (`auto`, `auto:NAME`). Second: what
+    BASE is, in words. Raises UsageError for a file that is no run.
+    """
+    run = load_run(new)
+    earlier = earlier_runs(base, run, environment)
+    if not earlier.runs:
+        return without_baseline(setup_of(run), required=require_baseline), earlier.label
+    return judge_comparison(earlier.runs, run, judge(run), rules, force=force), earlier.label
+
+
+def against_baseline(
+    base: str, run: Run, judgement: Judgement, environment: Mapping[str, str], *, required: bool = False
+) -> Judgement:
+    """The judgement of a run that has just ended, with what its baseline adds. Raises nothing: what was measured is
+    worth more than a baseline that cannot be read.
+    """
+    try:
+        earlier = earlier_runs(base, run, environment)
+    except UsageError as error:
+        return with_findings(judgement, [unreadable_baseline(error.message)])
+    if not earlier.runs:
+        return with_findings(judgement, [no_baseline(required=required)])
+    return judge_against(run, judgement, earlier.runs)
+
+
+def check_base(base: str) -> None:
+    """Raise UsageError for a base that cannot be used, before anything is measured in vain."""
+    if _name_of(base) is None:
+        load_run(Path(base))
+
+
+def earlier_runs(base: str, run: Run, environment: Mapping[str, str]) -> Earlier:
+    """The run in a file, or all that were saved for the devices and the work of this run."""
+    name = _name_of(base)
+    if name is None:
+        return Earlier((_snapshot(load_run(Path(base))),), base)
+    home = state_home(environment)
+    runs = load_baseline(home, key_of(setup_of(run)), name).runs if home is not None else ()
+    return Earlier(runs, f"baseline {name}")
+
+
+def save_runs(paths: Sequence[Path], name: str, environment: Mapping[str, str]) -> list[Saved]:
+    """Make these runs part of the baselines of their devices: all of them, or none when one cannot be used. Raises
+    UsageError that says why, CannotMeasureError when nothing can be written.
+    """
+    home = state_home(environment)
+    if home is None:
+        raise UsageError(NO_HOME, "set XDG_STATE_HOME to a folder that stays")
+    checked_name(name)
+    snapshots = [_usable(path) for path in paths]
+    saved = []
+    for snapshot in snapshots:
+        save_baseline(home, name, snapshot)
+        key = key_of(snapshot.setup)
+        count = len(load_baseline(home, key, name).runs)
+        saved.append(Saved(snapshot.run_id, key, name, count, Verdict(snapshot.verdict)))
+    return saved
+
+
+def _name_of(base: str) -> str | None:
+    """The name of a baseline; None when `base` is a file."""
+    word, colon, name = base.partition(":")
+    if word != AUTO:
+        return None
+    return checked_name(name) if colon else DEFAULT_NAME
+
+
+def _snapshot(run: Run) -> SavedRun:
+    judgement = judge(run)
+    return saved_run_of(run, judgement.facts, judgement.verdict.value)
+
+
+def _usable(path: Path) -> SavedRun:
+    """What a run must be to stand for how this node is when nothing is wrong."""
+    run = load_run(path)
+    if run.injected:
+        raise UsageError(f"{path} is no baseline: a fault was injected ({', '.join(run.injected)})")
+    if run.interrupted_by is not None:
+        raise UsageError(f"{path} is no baseline: signal {run.interrupted_by} ended it before its time")
+    if run.plan.backend == "nccl" and any(device.uuid is None for device in run.plan.devices):
+        raise UsageError(f"{path} is no baseline: a device has no UUID to know it by")
+    snapshot = _snapshot(run)
+    if snapshot.verdict == Verdict.INCONCLUSIVE.value:
+        raise UsageError(f"{path} is no baseline: it has no verdict", "gpubalance report tells why")
+    if not snapshot.facts:
+        raise UsageError(f"{path} is no baseline: it measured nothing")
+    return snapshot
