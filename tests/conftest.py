@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,3 +19,10 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_as_usual() -> None:
+    """Under nohup, or behind an & in a script, some are ignored, and children would inherit that."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
