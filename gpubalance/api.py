@@ -57,6 +57,7 @@ def bench(
     batch: int | None = None,
     budget: str | float | None = None,
     margin: str | None = None,
+    threshold: str | Sequence[str] = (),
     inject: str | Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     launcher: str = "auto",
@@ -86,6 +87,7 @@ def bench(
             batch=_checked("batch", Kind.WHOLE, batch),
             budget_s=None if budget is None else _seconds("budget", budget),
             margin=None if margin is None else words.parse_margin(_checked("margin", Kind.TEXT, margin)),
+            thresholds=_texts("threshold", threshold),
             inject=_faults(inject),
             out=_place(out),
             launcher=_checked("launcher", Kind.TEXT, launcher),
@@ -112,6 +114,7 @@ def probe(
     only: Texts = (),
     skip: Texts = (),
     simulate: str | None = None,
+    threshold: str | Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
 ) -> Probed:
     """What `gpubalance probe` sees: `.probe` is the record and `.judgement` what it means. Saved only to `out`.
@@ -129,6 +132,7 @@ def probe(
             only=_names("only", only) if only else (),
             skip=_names("skip", skip) if skip else (),
             simulate=_checked("simulate", Kind.TEXT, simulate),
+            thresholds=_texts("threshold", threshold),
             out=_place(out),
         )
     )
@@ -190,9 +194,13 @@ def _seconds(name: str, value: str | float) -> float:
 
 
 def _faults(inject: str | Sequence[str]) -> tuple[words.Fault, ...]:
-    spelled = as_flag("inject", Kind.MANY, inject)
-    assert isinstance(spelled, list)
-    return tuple(words.parse_fault(text) for text in spelled)
+    return tuple(words.parse_fault(text) for text in _texts("inject", inject))
+
+
+def _texts(name: str, value: str | Sequence[str]) -> tuple[str, ...]:
+    texts = as_flag(name, Kind.MANY, value)
+    assert isinstance(texts, list)
+    return tuple(texts)
 
 
 def _place(out: str | os.PathLike[str] | None) -> str | None:

@@ -7,6 +7,7 @@
     [thresholds]
     margin_warn = 5         # percent; both become bench's margin
     margin_fail = 10
+    limit_warn = 70         # as in --threshold limit_warn=70, for every command that has it
 
 Everything in it is checked when it is read, whichever command runs: a name or a type that is wrong is an error.
 """
@@ -24,6 +25,7 @@ from typing import Any
 
 from gpubalance.errors import UsageError
 from gpubalance.record.untrusted import read_bytes
+from gpubalance.thresholds import BY_NAME, names_for, parse_thresholds, spelled
 
 LARGEST_CONFIG_BYTES = 2**20
 """A file of settings has some hundred bytes; a larger one is something else."""
@@ -31,8 +33,11 @@ LARGEST_CONFIG_BYTES = 2**20
 LARGEST_NUMBER = 2**63
 """No setting is larger, and Python refuses to print what is much larger."""
 
-THRESHOLDS = ("margin_warn", "margin_fail")
-"""Keys of [thresholds]: numbers in percent, as in `--margin 5:10`."""
+MARGIN = ("margin_warn", "margin_fail")
+"""Keys of [thresholds] that are bench's margin: numbers in percent, as in `--margin 5:10`."""
+
+THRESHOLD = "threshold"
+"""The option that takes all other keys of [thresholds]."""
 
 
 class Kind(Enum):
@@ -63,7 +68,7 @@ class Config:
 def read_config(path: Path, known: Known) -> Config:
     """Read and check a file. Raises UsageError that names the file, the key, and the name that was probably meant."""
     tables = _tables(path, _document(path))
-    thresholds = _table(path, "thresholds", tables.pop("thresholds", {}))
+    thresholds = _thresholds(path, _table(path, "thresholds", tables.pop("thresholds", {})))
     commands: dict[str, dict[str, FlagValue]] = {}
     for name, table in tables.items():
         if name not in known:
@@ -75,6 +80,8 @@ def read_config(path: Path, known: Known) -> Config:
         if "margin" in bench:
             raise UsageError(f"{path}: bench.margin and [thresholds] say the same thing twice", "keep one of them")
         bench["margin"] = margin
+    for name in ("bench", "probe"):
+        _add_thresholds(path, thresholds, name, commands)
     return Config(str(path), commands)
 
 
@@ -127,16 +134,42 @@ def _options(path: Path, command: str, table: Mapping[str, Any], known: Mapping[
     return options
 
 
-def _margin(path: Path, thresholds: Mapping[str, Any]) -> str | None:
-    """`margin_warn` and `margin_fail` as `--margin` is spelled."""
-    for key, value in thresholds.items():
-        if key not in THRESHOLDS:
-            raise _unknown(path, f"key thresholds.{key}", key, THRESHOLDS)
+def _thresholds(path: Path, table: Mapping[str, Any]) -> dict[str, float]:
+    """Keys may be spelled with dashes, as those of commands."""
+    thresholds: dict[str, float] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in BY_NAME and name not in MARGIN:
+            raise _unknown(path, f"key thresholds.{key}", name, (*MARGIN, *BY_NAME))
+        if name in thresholds:
+            raise UsageError(f"{path}: thresholds.{name} is spelled in two ways", "keep one of them")
         as_flag(f"{path}: thresholds.{key}", Kind.NUMBER, value)
-    missing = [key for key in THRESHOLDS if key not in thresholds]
-    if thresholds and missing:
+        thresholds[name] = value
+    return thresholds
+
+
+def _margin(path: Path, thresholds: Mapping[str, float]) -> str | None:
+    """`margin_warn` and `margin_fail` as `--margin` is spelled."""
+    missing = [key for key in MARGIN if key not in thresholds]
+    if len(missing) == 1:
         raise UsageError(f"{path}: thresholds.{missing[0]} is missing", "a margin is two numbers, to warn and to fail")
-    return ":".join(str(thresholds[key]) for key in THRESHOLDS) if thresholds else None
+    return None if missing else ":".join(str(thresholds[key]) for key in MARGIN)
+
+
+def _add_thresholds(
+    path: Path, thresholds: Mapping[str, float], command: str, commands: dict[str, dict[str, FlagValue]]
+) -> None:
+    """Put what a command knows of them where its flag would be, before what the command's own table says."""
+    texts = list(spelled({name: thresholds[name] for name in names_for(command) if name in thresholds}))
+    if not texts:
+        return
+    own = commands.get(command, {}).get(THRESHOLD, [])
+    assert isinstance(own, list)
+    try:
+        parse_thresholds([*texts, *own], command)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.next_step) from None
+    commands.setdefault(command, {})[THRESHOLD] = [*texts, *own]
 
 
 def _no_table(path: Path, name: str, value: object, known: Known) -> UsageError:

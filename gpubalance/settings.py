@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpubalance.errors import UsageError
+from gpubalance.thresholds import parse_thresholds
 
 WORKLOADS = ("solo", "ddp", "data_parallel", "collectives")
 """Workloads of `bench`, in the order in which they run."""
@@ -59,6 +60,8 @@ class BenchSettings:
     budget_s: float | None = None
     """Seconds for the fenced and overlapped steps of the ddp phase; None is as short as the statistics allow."""
     margin: Margin | None = None
+    thresholds: tuple[str, ...] = ()
+    """Other gates than the margin, as NAME=VALUE; see `gpubalance.thresholds`."""
     inject: tuple[Fault, ...] = ()
     out: str | None = None
     launcher: str = "auto"
@@ -88,6 +91,7 @@ class BenchSettings:
         _one_of("model", self.model, MODELS)
         _one_of("launcher", self.launcher, ("auto", "env", "none"))
         _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        parse_thresholds(self.thresholds, "bench")
         for workload in self.workloads or ():
             _one_of("workload", workload, WORKLOADS)
         if not self.sample_interval_s >= MIN_SAMPLE_INTERVAL_S:  # NaN is not either
@@ -113,6 +117,8 @@ class ProbeSettings:
     """Name of a stand-in profile, or the path of one."""
     out: str | None = None
     fail_on: str = "fail"
+    thresholds: tuple[str, ...] = ()
+    """Gates of checks, as NAME=VALUE; see `gpubalance.thresholds`."""
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,6 +126,7 @@ class ProbeSettings:
         _positive("expect-gpus", self.expect_gpus)
         _positive("expect-nvlinks", self.expect_nvlinks)
         _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        parse_thresholds(self.thresholds, "probe")
         if self.simulate is not None and self.load:
             raise UsageError("--simulate plays a driver, and no GPU is behind it: --load has nothing to load")
 

@@ -101,7 +101,7 @@ from gpubalance.cli import bench_run, entry
 from gpubalance.session import bench as story
 from pathlib import Path
 stand_in = Path({stand_in!r}) if {stand_in!r} else None
-bench_run.bench = lambda settings, display: story.bench(settings, display, module={module!r}, stand_in=stand_in)
+bench_run.bench = lambda *given: story.bench(*given, module={module!r}, stand_in=stand_in)
 sys.argv[0] = "gpubalance"
 entry.main()
 """

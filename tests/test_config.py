@@ -22,10 +22,11 @@ KNOWN = {
         "budget": Kind.TIME,
         "margin": Kind.TEXT,
         "inject": Kind.MANY,
+        "threshold": Kind.MANY,
         "min_score": Kind.NUMBER,
         "force": Kind.FLAG,
     },
-    "probe": {"only": Kind.LIST, "expect_gpus": Kind.WHOLE},
+    "probe": {"only": Kind.LIST, "threshold": Kind.MANY, "expect_gpus": Kind.WHOLE},
 }
 
 Read = Callable[..., dict[str, Any]]
@@ -98,6 +99,16 @@ def test_a_shared_file_without_our_table_is_said_to_have_none(read: Read) -> Non
         assert hint == "settings of bench stand in [tool.gpubalance.bench]"
 
 
+def test_other_thresholds_reach_the_commands_that_know_them(read: Read) -> None:
+    text = (
+        "[thresholds]\nopen_files_warn = 1024\nlimit-warn = 70.5\nlevel_warn = 20\n[bench]\nthreshold = 'limit_fail=40'"
+    )
+    assert read(text) == {
+        "bench": {"threshold": ["level_warn=20", "limit_warn=70.5", "limit_fail=40"]},
+        "probe": {"threshold": ["limit_warn=70.5", "open_files_warn=1024"]},
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "margin"),
     [
@@ -116,11 +127,27 @@ MISTAKES = {
     "expect-gpus = 2": ("key expect-gpus stands in no table", "it belongs below [probe]"),
     "[bench]\nnprok = 2": ("key bench.nprok is not known", "did you mean nproc?"),
     "[bench]\n'min score' = 2": ("key bench.min score is not known", "did you mean min_score?"),
-    "[probe]\nnproc = 2": ("key probe.nproc is not known", "choose from: only, expect_gpus"),
+    "[probe]\nnproc = 2": ("key probe.nproc is not known", "choose from: only, threshold, expect_gpus"),
     "[bench.deep]\nnproc = 2": (
-        "key bench.deep is not known", "choose from: nproc, devices, budget, margin, inject, min_score, force",
+        "key bench.deep is not known",
+        "choose from: nproc, devices, budget, margin, inject, threshold, min_score, force",
     ),
     "[thresholds]\nmargin_warm = 2": ("key thresholds.margin_warm is not known", "did you mean margin_warn?"),
+    "[thresholds]\nlimit_warn = 40": (
+        "thresholds: limit_warn (40) must be above limit_fail (50)", "set both, NAME_warn and NAME_fail",
+    ),
+    "[thresholds]\nlimit_warn = -1": (
+        "threshold limit_warn must be above 0 and at most 100 %, not -1", "its default is 65",
+    ),
+    "[thresholds]\nopen_files_warn = true": (
+        "thresholds.open_files_warn must be a number, not true or false: True", None,
+    ),
+    "[thresholds]\nlimit_warn = 70\nlimit-warn = 71": (
+        "thresholds.limit_warn is spelled in two ways", "keep one of them",
+    ),
+    "[thresholds]\nlimit_warn = 70\n[bench]\nthreshold = 'limit_warn=71'": (
+        "threshold limit_warn is given twice", "keep one of them",
+    ),
     "[thresholds]\nmargin_warn = 2": (
         "thresholds.margin_fail is missing", "a margin is two numbers, to warn and to fail",
     ),

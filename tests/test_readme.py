@@ -13,6 +13,7 @@ from gpubalance.record.probe import Probe
 from gpubalance.reports.probe_report import probe_lines
 from gpubalance.reports.terminal import report_lines
 from gpubalance.testing.profiles import names
+from gpubalance.thresholds import THRESHOLDS, Threshold, plain
 from tests.support import ROOT, command_environment, run_cli
 
 README = (ROOT / "README.md").read_text()
@@ -61,6 +62,18 @@ def test_every_check_is_in_the_table_and_marked_when_it_is_required() -> None:
     rows = re.findall(r"^\| ([A-Z]\d+)(\*?) \| (.*) \| (.*) \|$", table, re.MULTILINE)
     assert rows == [(check.id, "*" * check.required, check.title, check.source) for check in CHECKS]
     assert f"It runs {len(CHECKS)} checks" in README.replace("\n", " ")
+
+
+def default_of(threshold: Threshold) -> str:
+    """10 (CPU 50) %."""
+    cpu = "" if threshold.cpu_default is None else f" (CPU {plain(threshold.cpu_default)})"
+    return f"{plain(threshold.default)}{cpu} {threshold.unit}"
+
+
+def test_every_threshold_is_in_the_table_with_its_default_and_check() -> None:
+    table = README[README.index("<!-- thresholds -->") : README.index("### From Python")]
+    rows = re.findall(r"^\| ([a-z_]+) \| (.*) \| (.*) \| (bench|probe|bench, probe) \|$", table, re.MULTILINE)
+    assert rows == [(each.name, default_of(each), each.check, ", ".join(each.commands)) for each in THRESHOLDS]
 
 
 def test_every_profile_is_named() -> None:

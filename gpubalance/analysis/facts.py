@@ -12,8 +12,10 @@ from gpubalance.analysis.steps import Steps, arrays_of
 from gpubalance.analysis.stragglers import Stragglers, find_stragglers
 from gpubalance.analysis.transient import Transient, find_transient
 from gpubalance.analysis.utilization import Utilization, utilization_of
+from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
+from gpubalance.thresholds import Gates
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class Facts:
 
 
 def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
-    """Facts of a run under these margins (shares)."""
-    on_cpu = run.plan.backend == "gloo"
-    attempts = tuple(attempt_facts(a, margin_warn, margin_fail, on_cpu=on_cpu) for a in run.ddp)
+    """Facts of a run under these margins (shares) and the run's own thresholds."""
+    gates = gates_of(run)
+    attempts = tuple(attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates) for a in run.ddp)
     overlapped_ms = attempts[0].overlapped_ms if attempts else None
     devices = attempts[0].device_of_rank if attempts else tuple(range(len(run.plan.devices)))
     window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
@@ -84,8 +86,10 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
     )
 
 
-def attempt_facts(attempt: DdpAttempt, warn: float, fail: float, *, on_cpu: bool) -> AttemptFacts:
-    """Facts of one attempt."""
+def attempt_facts(
+    attempt: DdpAttempt, warn: float, fail: float, *, on_cpu: bool, gates: Gates | None = None
+) -> AttemptFacts:
+    """Facts of one attempt; without gates under the defaults."""
     steps = arrays_of(attempt)
     balance = balance_of(steps)
     return AttemptFacts(
@@ -95,7 +99,7 @@ def attempt_facts(attempt: DdpAttempt, warn: float, fail: float, *, on_cpu: bool
         steps_per_block=attempt.steps_per_block,
         balance=balance,
         stragglers=find_stragglers(steps, warn, fail),
-        transient=find_transient(steps, balance, on_cpu=on_cpu),
+        transient=find_transient(steps, balance, on_cpu=on_cpu, gates=gates),
         compute_ms=tuple(float(value) for value in steps.medians()),
         wait_ms=tuple(float(value) for value in steps.wait_ms()),
         overlapped_ms=steps.overlapped_ms,

@@ -13,9 +13,8 @@ import numpy as np
 
 from gpubalance.analysis.balance import Balance, blame, remove_common_mode, robust_sigma
 from gpubalance.analysis.steps import Array, Steps
+from gpubalance.thresholds import Gates
 
-WARN_SHARE, FAIL_SHARE = 0.03, 0.10
-CPU_WARN_SHARE, CPU_FAIL_SHARE = 0.25, 0.50
 ALLOWANCES = 2
 SHUFFLES = 20
 TRIM_SIGMAS = 3.0
@@ -40,15 +39,17 @@ class Transient:
     """The rank with more than half of the blame, when there is one."""
 
 
-def find_transient(steps: Steps, balance: Balance, *, on_cpu: bool, seed: int = 0) -> Transient:
-    """Judge the transient loss of one attempt."""
+def find_transient(
+    steps: Steps, balance: Balance, *, on_cpu: bool, gates: Gates | None = None, seed: int = 0
+) -> Transient:
+    """Judge the transient loss of one attempt; without gates under the defaults."""
     medians = steps.medians()
     ordinary, _ = remove_common_mode(steps.compute, medians)
     flat = ordinary.reshape(steps.ranks, -1)
     loss = (balance.slowest_ms - float(medians.max())) / balance.step_ms
     allowance = jitter_cost(flat, medians, seed) / balance.step_ms
-    gates = (CPU_WARN_SHARE, CPU_FAIL_SHARE) if on_cpu else (WARN_SHARE, FAIL_SHARE)
-    warn, fail = (max(gate, ALLOWANCES * allowance) for gate in gates)
+    fixed = (gates or Gates(on_cpu=on_cpu)).pair("transient")
+    warn, fail = (max(gate, ALLOWANCES * allowance) for gate in fixed)
     if steps.ranks < 2 or loss <= warn:
         return Transient(loss, allowance, warn, fail, "ok", "healthy", None)
     rank = _leading(blame(flat, float(medians.max())))

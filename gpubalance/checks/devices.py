@@ -9,6 +9,7 @@ from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.evidence import REASON_NAMES
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label, rank_label
+from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt, RankMemory
 
@@ -17,8 +18,6 @@ XID_INFO = frozenset({13, 31, 43, 45})
 """Xids that end a node's service, and those that are usually the application's fault. Others warn. After DCGM's and
 Azure's lists; newer drivers log many application faults as Xids, so that these alone never fail a node."""
 
-MEMORY_WARN, MEMORY_WARN_FULL = 0.20, 0.30
-MEMORY_FAIL, MEMORY_FAIL_FULL = 0.30, 0.50
 LEAK_BYTES = 64 * 2**20
 
 HARDWARE_SLOWDOWN, SOFTWARE_THERMAL = (0.0, 0.01), (0.01, 0.10)
@@ -125,10 +124,12 @@ def check_memory(run: Run, facts: Facts) -> list[Finding]:
 
 def _skew(run: Run, facts: Facts) -> Finding:
     skew, fullest = facts.memory.skew or 0.0, facts.memory.fullest or 0.0
+    gates = gates_of(run)
+    (warn, fail), (full_warn, full_fail) = gates.pair("memory_skew"), gates.pair("memory_full")
     state = State.PASS
-    if skew > MEMORY_FAIL and fullest > MEMORY_FAIL_FULL:
+    if skew > fail and fullest > full_fail:
         state = State.FAIL
-    elif skew > MEMORY_WARN and fullest > MEMORY_WARN_FULL:
+    elif skew > warn and fullest > full_warn:
         state = State.WARN
     if state is State.PASS:
         return Finding("memory_skew", state, f"memory is even: skew {percent(skew)}, fullest device {percent(fullest)}")
@@ -139,7 +140,8 @@ def _skew(run: Run, facts: Facts) -> Finding:
         f"memory is uneven: the fullest device is {percent(fullest)} full, the emptiest holds {percent(skew)} less",
         subject=_fullest(run, facts),
         observed=f"skew {percent(skew)}",
-        expected=f"at most {percent(MEMORY_WARN)} (fails above {percent(MEMORY_FAIL)} when more than half full)",
+        expected=f"at most {percent(warn)} when more than {percent(full_warn)} full "
+        f"(fails above {percent(fail)} when more than {percent(full_fail)} full)",
         evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
         next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
     )

@@ -9,27 +9,28 @@ from dataclasses import dataclass
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label
+from gpubalance.record.gates import gates_of
 from gpubalance.record.limits import gemm_limit_tflops, host_link_limit_gb_per_s, memory_limit_gb_per_s
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DeviceProbe
 
-LIMIT_WARN, LIMIT_FAIL = 0.65, 0.50
-"""Share of the derived limit. Two healthy H200s reach 0.87 (matrix product, at the clock seen), 0.88 (memory) and 0.87
-(host link)."""
+LIMIT = "limit"
+"""Name of the gates on the share of the derived limit. Two healthy H200s reach 0.87 (matrix product, at the clock
+seen), 0.88 (memory) and 0.87 (host link)."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One quick measure: how it is called, its limit, and how far below its peers a device may be."""
+    """One quick measure: how it is called, its limit, and the gates that hold it against its peers."""
 
     key: str
     name: str
     unit: str
     limit: Callable[[Device, float | None], float | None]
     """From the device and the SM clock that was seen."""
-    peer_warn: float
-    peer_fail: float
+    peer: str
+    """Name of the gates on how far below its peers it may be."""
 
     def value(self, probe: DeviceProbe) -> float:
         """What was measured."""
@@ -45,10 +46,10 @@ def _link_limit(device: Device, _clock_mhz: float | None) -> float | None:
 
 
 MEASURES = (
-    Measure("gemm_tflops", "matrix product", "TFLOP/s", gemm_limit_tflops, 0.05, 0.10),
-    Measure("memory_copy_gb_per_s", "memory copy", "GB/s", _memory_limit, 0.05, 0.10),
-    Measure("host_to_device_gb_per_s", "host to device copy", "GB/s", _link_limit, 0.10, 0.20),
-    Measure("device_to_host_gb_per_s", "device to host copy", "GB/s", _link_limit, 0.10, 0.20),
+    Measure("gemm_tflops", "matrix product", "TFLOP/s", gemm_limit_tflops, "gemm_peer"),
+    Measure("memory_copy_gb_per_s", "memory copy", "GB/s", _memory_limit, "memory_copy_peer"),
+    Measure("host_to_device_gb_per_s", "host to device copy", "GB/s", _link_limit, "host_copy_peer"),
+    Measure("device_to_host_gb_per_s", "device to host copy", "GB/s", _link_limit, "host_copy_peer"),
 )
 
 
@@ -119,18 +120,29 @@ def _against_peers(run: Run, measure: Measure, probe: DeviceProbe, others: list[
         return
     value, peer = measure.value(probe), min(others) if len(others) == 2 else statistics.median(others)
     behind = 1 - value / peer
-    if behind <= measure.peer_warn:
+    warn, fail = gates_of(run).pair(measure.peer)
+    if behind <= warn:
         return
-    state = State.FAIL if behind > measure.peer_fail and len(others) > 1 else State.WARN
+    state = State.FAIL if behind > fail and len(others) > 1 else State.WARN
     yield Finding(
         "device_speed",
         state,
         f"{measure.name} of {device_label(run.plan.devices[probe.device])} is {percent(behind)} below its peers",
         observed=f"{value:.1f} {measure.unit}",
-        expected=f"{peer:.1f} {measure.unit} as its peers",
+        expected=below_peers(measure, peer, warn, fail),
         evidence=("with two devices, which of them is the abnormal one needs a baseline",) if len(others) == 1 else (),
         next_step="look at clocks, power and temperature of that device, and at what else uses it",
     )
+
+
+def below_peers(measure: Measure, peer: float, warn: float, fail: float) -> str:
+    """What a device is held against, for `expected`."""
+    return f"{peer:.1f} {measure.unit} as its peers, at most {percent(warn)} below (fails above {percent(fail)})"
+
+
+def share_of_limit(measure: Measure, limit: float, warn: float, fail: float) -> str:
+    """What a derived limit lets expect, for `expected`."""
+    return f"at least {percent(warn)} of {limit:.0f} {measure.unit} (fails below {percent(fail)})"
 
 
 def _against_limit(run: Run, facts: Facts, measure: Measure, probe: DeviceProbe) -> Iterator[Finding]:
@@ -139,13 +151,14 @@ def _against_limit(run: Run, facts: Facts, measure: Measure, probe: DeviceProbe)
     if limit is None:
         return
     share = measure.value(probe) / limit
-    if share >= LIMIT_WARN:
+    warn, fail = gates_of(run).pair(LIMIT)
+    if share >= warn:
         return
     yield Finding(
         "device_speed",
-        State.FAIL if share < LIMIT_FAIL else State.WARN,
+        State.FAIL if share < fail else State.WARN,
         f"{measure.name} of {device_label(device)} reaches {percent(share)} of its derived limit",
         observed=f"{measure.value(probe):.1f} {measure.unit}",
-        expected=f"at least {percent(LIMIT_WARN)} of {limit:.0f} {measure.unit}",
+        expected=share_of_limit(measure, limit, warn, fail),
         next_step="look at clocks, link width and generation under load, and at power limits",
     )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import rank_label
+from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
-
-STARVED = 0.30
-"""Useful utilization of all devices below this is even but starved."""
 
 
 def check_transient(run: Run, facts: Facts) -> list[Finding]:
@@ -74,7 +72,9 @@ def check_units(run: Run, facts: Facts) -> list[Finding]:
 
 
 def check_level(run: Run, facts: Facts) -> list[Finding]:
-    """Evenness and level are two numbers: all at 7 % is even but starved."""
+    """Evenness and level are two numbers: where no device usefully computes for 30 % of a step (ours), the node is even
+    but starved.
+    """
     use = facts.utilization
     if use.missing is not None or not use.useful or None in use.useful:
         return []
@@ -89,14 +89,15 @@ def check_level(run: Run, facts: Facts) -> list[Finding]:
             )
         ]
     levels = [level for level in use.useful if level is not None]
-    if max(levels) < STARVED:
+    starved = gates_of(run)["level_warn"]
+    if max(levels) < starved:
         return [
             Finding(
                 "level",
                 State.WARN,
                 f"even but starved: no device computes more than {percent(max(levels))} of a step",
                 observed=percent(max(levels)),
-                expected=f"at least {percent(STARVED)}",
+                expected=f"at least {percent(starved)}",
                 next_step="compare host time and transfer: a faster host or link would help, balance would not",
             )
         ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption
+from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption, ThresholdOption
 
 
 def bench_command(
@@ -41,6 +41,7 @@ def bench_command(
             help="Warn and fail above these percents of slowness. Default 5:10, on the CPU 25:50.",
         ),
     ] = None,
+    threshold: ThresholdOption = None,
     inject: Annotated[
         list[str] | None,
         typer.Option(metavar="FAULT", help="Play a fault, for example compute:rank=1,percent=20."),
@@ -82,9 +83,9 @@ def bench_command(
     """
     from gpubalance import settings as words
     from gpubalance.cli.bench_run import run_bench
-    from gpubalance.cli.origins import origins_of
     from gpubalance.cli.output import Exits, failing
     from gpubalance.cli.reports_option import parse_reports
+    from gpubalance.cli.thresholds_option import origins_with_thresholds, thresholds_of
 
     exits = Exits(exit_style, on_no_verdict)
     with failing(exits):
@@ -98,6 +99,7 @@ def bench_command(
             batch=batch,
             budget_s=words.parse_duration(budget) if budget is not None else None,
             margin=words.parse_margin(margin) if margin is not None else None,
+            thresholds=thresholds_of(context, threshold),
             inject=tuple(words.parse_fault(text) for text in inject or ()),
             out=out,
             launcher=launcher,
@@ -107,7 +109,7 @@ def bench_command(
             seed=seed,
             fail_on=fail_on,
             min_score=min_score,
-            origins=origins_of(context),
+            origins=origins_with_thresholds(context),
         )
         return run_bench(
             wanted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gpubalance.cli.entry import complain
@@ -15,8 +16,8 @@ from gpubalance.cli.reports_option import Report, check_reports, write_reports, 
 from gpubalance.errors import ExitCode
 from gpubalance.record.file import check_writable, save_text, state_folder
 from gpubalance.reports.document import document_text
-from gpubalance.session.bench import Finished, bench
-from gpubalance.session.compare import AUTO, against_baseline, check_base
+from gpubalance.session.bench import Doubt, Finished, bench
+from gpubalance.session.compare import AUTO, against_baseline, check_base, slower_than_before
 from gpubalance.session.last_verdict import remember_run
 from gpubalance.settings import BenchSettings
 
@@ -40,7 +41,7 @@ def run_bench(
     display = StderrDisplay()
     try:
         with measuring(exits):
-            finished = bench(settings, display)
+            finished = bench(settings, display, _doubt(base))
     finally:
         display.close()
     if finished is None:
@@ -57,6 +58,10 @@ def run_bench(
         write_report(finished.run, finished.judgement, saved)
     code = exit_code_of(finished.run, finished.judgement, settings.fail_on, exits)
     return exit_code_after(code, lost=lost)
+
+
+def _doubt(base: str | None) -> Doubt | None:
+    return None if base is None else partial(slower_than_before, base, environment=os.environ)
 
 
 def _remember(settings: BenchSettings, finished: Finished, saved: str | None) -> None:

@@ -8,6 +8,7 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
+from gpubalance.cli.exit_style import wants_nagios
 from gpubalance.errors import ExitCode, GpubalanceError
 from gpubalance.reports.printable import printable
 
@@ -33,7 +34,7 @@ def _run(arguments: list[str]) -> int:
         if debug:
             _show_traceback()
         complain(error.message, error.next_step)
-        return int(error.exit_code)
+        return _wrong_use(arguments) if error.exit_code == ExitCode.USAGE else int(error.exit_code)
     except ImportError as error:
         if debug:
             _show_traceback()
@@ -71,8 +72,13 @@ def _run_app(arguments: list[str]) -> int:
     except complaint as error:
         with suppress(OSError, ValueError, AttributeError):
             error.show()  # type: ignore[attr-defined]
-        return ExitCode.USAGE
+        return _wrong_use(arguments)
     return result if isinstance(result, int) else ExitCode.PASS
+
+
+def _wrong_use(arguments: list[str]) -> int:
+    """2 to a shell; to a monitoring system that would be CRITICAL, so it gets UNKNOWN."""
+    return ExitCode.NO_VERDICT if wants_nagios(arguments, os.environ) else ExitCode.USAGE
 
 
 def complain(message: str, next_step: str | None) -> None:

@@ -8,6 +8,7 @@ from gpubalance.cli.config_file import SELF, file_of
 
 NAMES = {
     "workload": "workloads",
+    "threshold": "thresholds",
     "budget": "budget_s",
     "stall_timeout": "stall_s",
     "sample_interval": "sample_interval_s",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption
+from gpubalance.cli.shared_options import ExitStyleOption, NoVerdictOption, ReportOption, ThresholdOption
 
 
 def probe_command(
@@ -27,6 +27,7 @@ def probe_command(
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Save the record there.")] = None,
     fail_on: Annotated[str, typer.Option(metavar="VERDICT", help="fail, warn or never: what exits with 1.")] = "fail",
+    threshold: ThresholdOption = None,
     report: ReportOption = None,
     exit_style: ExitStyleOption = "plain",
     on_no_verdict: NoVerdictOption = None,
@@ -40,10 +41,10 @@ def probe_command(
     Example: gpubalance probe --expect-gpus 8 --require xid
     """
     from gpubalance import settings as words
-    from gpubalance.cli.origins import origins_of
     from gpubalance.cli.output import Exits, failing
     from gpubalance.cli.probe_run import run_probe
     from gpubalance.cli.reports_option import parse_reports
+    from gpubalance.cli.thresholds_option import origins_with_thresholds, thresholds_of
 
     def names(text: str | None) -> tuple[str, ...]:
         return words.parse_list(text) if text is not None else ()
@@ -61,6 +62,7 @@ def probe_command(
             simulate=simulate,
             out=out,
             fail_on=fail_on,
-            origins=origins_of(context),
+            thresholds=thresholds_of(context, threshold),
+            origins=origins_with_thresholds(context),
         )
         return run_probe(wanted, as_json=json, verbose=verbose, reports=parse_reports(report), exits=exits)

@@ -53,17 +53,8 @@ def check_reports(reports: Sequence[Report], out: str | None, *, as_json: bool) 
     if twice is not None:
         raise UsageError(f"two reports cannot both be written to {twice}", EXAMPLE)
     for report in reports:
-        _check_place(report)
-
-
-def _check_place(report: Report) -> None:
-    if report.path is None:
-        return
-    try:
-        check_writable(report.path)
-    except UsageError as error:
-        reason = error.message.removeprefix("--out ")
-        raise UsageError(f"--report {report.format}={reason}", "name a file, or - for stdout") from None
+        if report.path is not None:
+            check_writable(report.path, f"--report {report.format}=")
 
 
 def write_reports(reports: Sequence[Report], record: Record, judgement: AnyJudgement) -> bool:

@@ -18,3 +18,8 @@ ExitStyleOption = Annotated[
 NoVerdictOption = Annotated[
     str | None, typer.Option(metavar="OUTCOME", help="fail or pass: what no verdict counts as. Default: exit 3.")
 ]
+
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Move a gate of a check, for example limit_warn=70; the README lists all."),
+]

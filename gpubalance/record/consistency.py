@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpubalance.record.gates import gates_problem
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
 
 
 def contradiction(run: Run) -> str | None:
     """The first place where a run contradicts itself, in words; None when everything fits."""
-    checks = (_devices, _attempts, _samples, _numbers, _margin)
+    checks = (_devices, _attempts, _samples, _numbers, _margin, _thresholds)
     return next((text for check in checks for text in check(run)), None)
 
 
@@ -105,3 +106,9 @@ def _margin(run: Run) -> Iterator[str]:
     margins = [value for value in numbers if isinstance(value, int | float)]
     if len(margins) != 2 or len(numbers) != 2 or not 0 < margins[0] < margins[1]:
         yield "settings.margin is not two shares, to warn and to fail"
+
+
+def _thresholds(run: Run) -> Iterator[str]:
+    problem = gates_problem(run)
+    if problem is not None:
+        yield problem

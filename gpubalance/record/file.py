@@ -25,6 +25,8 @@ R = TypeVar("R", bound=Record)
 LARGEST_BYTES = 200 * 2**20
 """No record of ours comes near; a larger file is something else."""
 
+A_FILE = "name a file; on stdout is the record with --json, a report with --report FORMAT=-"
+
 _TEMPORARY = ".gpubalance-"
 
 
@@ -34,17 +36,22 @@ def state_folder(environment: Mapping[str, str]) -> Path | None:
     return None if home is None else home / "runs"
 
 
-def check_writable(path: Path) -> None:
-    """Raise UsageError when a file could not be written there, before anything is measured in vain."""
+def check_writable(path: Path, option: str = "--out") -> None:
+    """Raise UsageError when a file could not be written there, before anything is measured in vain. The message begins
+    with the option; one such as `--report html=` ends where the path begins.
+    """
+    place = f"{option}{path}" if option.endswith("=") else f"{option} {path}"
+    if str(path) == "-":
+        raise UsageError(f"{place} names no file", "--json prints the record on stdout")
     try:
         if path.is_dir():
-            raise UsageError(f"--out {path} is a folder", f"name a file, for example {path / 'run.json'}")
+            raise UsageError(f"{place} is a folder", A_FILE)
         if path.exists() and not path.is_file():  # root could put a file in the place of /dev/null
-            raise UsageError(f"--out {path} is not a regular file", "the record goes to stdout with --json")
+            raise UsageError(f"{place} is not a regular file", A_FILE)
         with tempfile.NamedTemporaryFile(dir=_real(path).parent, prefix=_TEMPORARY):
             pass
     except OSError as error:
-        raise UsageError(f"--out {path} cannot be written: {error.strerror}") from None
+        raise UsageError(f"{place} cannot be written: {error.strerror}", A_FILE) from None
 
 
 def save_text(path: Path, text: str) -> None:

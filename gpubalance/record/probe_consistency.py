@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpubalance.record.gates import gates_problem
 from gpubalance.record.probe import Load, Probe
 
 CPU_LIST = re.compile(r"(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?")
@@ -15,7 +16,7 @@ VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*")
 
 def probe_contradiction(probe: Probe) -> str | None:
     """The first place where a probe contradicts itself, in words; None when everything fits."""
-    checks = (_devices, _load, _numbers, _texts)
+    checks = (_devices, _load, _numbers, _texts, _thresholds)
     return next((text for check in checks for text in check(probe)), None)
 
 
@@ -82,3 +83,9 @@ def _texts(probe: Probe) -> Iterator[str]:
         for place, text in texts.items():
             if text is not None and not expected.fullmatch(str(text)):
                 yield f"{place} is no {what}"
+
+
+def _thresholds(probe: Probe) -> Iterator[str]:
+    problem = gates_problem(probe)
+    if problem is not None:
+        yield problem

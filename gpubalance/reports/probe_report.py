@@ -12,6 +12,7 @@ from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Gpu, gpus_of
 from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.record.probe import Peer, Probe
+from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.terminal import WIDTH, WORDS, Line
@@ -252,7 +253,7 @@ def _node(probe: Probe, saved: str | None) -> Iterator[str]:
     if torch.seconds is not None:
         took += f", of which a child imported torch for {torch.seconds:.1f} s"
     yield f"{took}." if probe.load is not None else f"{took}; --load puts each GPU to work."
-    if saved is not None:
+    if saved not in (None, str(STDIN)):
         yield f"Saved: {saved}"
 
 

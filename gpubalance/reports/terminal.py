@@ -13,6 +13,7 @@ from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
+from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
@@ -31,7 +32,7 @@ class Line:
 
 
 def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line]:
-    """The whole report."""
+    """The whole report. `saved` is the record's file; `-`, where it came from standard input, is none to speak of."""
     facts = judgement.facts
     sections = [
         [Line(line) for line in _fold(header_lines(run))],
@@ -144,5 +145,6 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
         lines.append(f"Skipped: {'; '.join(reasons)}.")
     if run.injected:
         lines.append(f"Injected on purpose: {', '.join(run.injected)}. This run says nothing about the node.")
-    lines.append(f"Saved: {saved}" if saved else "Not saved.")
+    if saved != str(STDIN):
+        lines.append(f"Saved: {saved}" if saved else "Not saved.")
     return lines

@@ -1,14 +1,15 @@
 """`gpubalance bench`: can this node train evenly? The whole story, top to bottom.
 
-look at the node -> plan -> ranks (solo, ddp, collectives) -> look again if somebody seems slow -> one process that sees
-all devices (data_parallel) -> one record -> facts, findings, verdict.
+look at the node -> plan -> ranks (solo, ddp, collectives) -> look again if somebody seems slow beside the others, or
+beside what it used to be -> one process that sees all devices (data_parallel) -> one record -> facts, findings,
+verdict.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -33,6 +34,12 @@ from gpubalance.session.jobs import first_job, node_job, rotated_job
 from gpubalance.session.share import Orders, serve
 from gpubalance.session.workspace import workspace
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
+from gpubalance.thresholds import Gates, parse_thresholds
+
+Doubt = Callable[[Run], bool]
+"""Whether a run that has made its first pass would fail by something that nobody sees in the run itself."""
+
+ROTATED = "looking once more in fresh processes, ranks rotated"
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,14 @@ class Finished:
 def bench(
     settings: BenchSettings,
     display: Display | None = None,
+    doubt: Doubt | None = None,
     *,
     module: str = RANK_MODULE,
     stand_in: Path | None = None,
 ) -> Finished | None:
     """Run the benchmark. None: this process owned one rank under a launcher, and another one reports.
 
+    `doubt` is asked after a first pass in which nobody fails beside the others; if it doubts, a second pass follows.
     `module` is what a rank runs, `stand_in` a profile of a stand-in NVML; both are for tests and demonstrations.
     Raises UsageError, CannotMeasureError or BusyError when nothing could be started, Interrupted when a signal came
     before there was anything to keep.
@@ -65,7 +74,7 @@ def bench(
         if share.rank is not None:
             end_with_launcher(launcher)
         with _alone(settings), _orders(folder, share) as orders:
-            return _measure(settings, display or Silent(), share, folder, orders, module, stand_in)
+            return _measure(settings, display or Silent(), doubt, share, folder, orders, module, stand_in)
 
 
 @contextmanager
@@ -90,6 +99,7 @@ def _orders(folder: Path, share: Share) -> Iterator[Orders]:
 def _measure(
     settings: BenchSettings,
     display: Display,
+    doubt: Doubt | None,
     share: Share,
     folder: Path,
     orders: Orders,
@@ -110,7 +120,10 @@ def _measure(
         )  # fmt: skip
         sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
         try:
-            _run_crews(settings, plan, folder, runner)
+            _run_crews(
+                settings, plan, folder, runner,
+                lambda: doubt is not None and doubt(assemble_run(settings, node, plan, gathered, sensor)),
+            )  # fmt: skip
         except Interrupted as interrupted:
             gathered.interrupted_by = interrupted.signal_number
         finally:
@@ -121,7 +134,9 @@ def _measure(
     return Finished(run, judge(run))
 
 
-def _run_crews(settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRunner) -> None:
+def _run_crews(
+    settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRunner, doubts: Callable[[], bool]
+) -> None:
     gathered = runner.gathered
     job = first_job(settings, plan, folder)
     node = node_job(job)
@@ -129,8 +144,9 @@ def _run_crews(settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRu
         if "data_parallel" in plan.workloads:
             runner.hold(node)
         runner.run(job)
-    if not gathered.errors and _must_confirm(settings, plan, runner):
-        runner.display.say("somebody seems slow: looking once more in fresh processes, ranks rotated")
+    suspicion = None if gathered.errors else _suspicion(settings, plan, runner, doubts)
+    if suspicion is not None:
+        runner.display.say(f"{suspicion}: {ROTATED}")
         runner.run(rotated_job(job))
     if "data_parallel" not in plan.workloads:
         return
@@ -140,10 +156,14 @@ def _run_crews(settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRu
         runner.run(node)
 
 
-def _must_confirm(settings: BenchSettings, plan: Plan, runner: CrewRunner) -> bool:
+def _suspicion(settings: BenchSettings, plan: Plan, runner: CrewRunner, doubts: Callable[[], bool]) -> str | None:
+    """What a second pass has to confirm before anybody says that the node fails."""
     attempt = runner.gathered.ddp
     if attempt is None:
-        return False
+        return None
     on_cpu = plan.backend == "gloo"
     margin = settings.margin or (CPU_MARGIN if on_cpu else GPU_MARGIN)
-    return needs_confirmation(attempt_facts(attempt, margin.warn, margin.fail, on_cpu=on_cpu))
+    gates = Gates(parse_thresholds(settings.thresholds), on_cpu=on_cpu)
+    if needs_confirmation(attempt_facts(attempt, margin.warn, margin.fail, on_cpu=on_cpu, gates=gates)):
+        return "somebody seems slow"
+    return "slower than it used to be" if doubts() else None

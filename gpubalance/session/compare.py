@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpubalance.analysis.compare import compare_runs
 from gpubalance.analysis.snapshot import saved_run_of, setup_of
 from gpubalance.checks.compare import (
     ComparisonJudgement,
+    check_history,
     judge_against,
     judge_comparison,
     no_baseline,
@@ -17,7 +19,8 @@ from gpubalance.checks.compare import (
     without_baseline,
 )
 from gpubalance.checks.compare_rules import Rule
-from gpubalance.checks.verdict import Judgement, Verdict, judge
+from gpubalance.checks.finding import State
+from gpubalance.checks.verdict import Judgement, Verdict, judge, margins_of
 from gpubalance.errors import UsageError
 from gpubalance.record.baselines import DEFAULT_NAME, SavedRun, checked_name, key_of, load_baseline, save_baseline
 from gpubalance.record.file import load_run
@@ -80,6 +83,25 @@ def against_baseline(
     if not earlier.runs:
         return with_findings(judgement, [no_baseline(required=required)])
     return judge_against(run, judgement, earlier.runs)
+
+
+def slower_than_before(base: str, run: Run, environment: Mapping[str, str]) -> bool:
+    """Whether the first pass of a run shows a device so much slower than its baseline that a second one has to confirm
+    it. Without a baseline that can be read there is nothing to confirm; `against_baseline` tells why.
+    """
+    try:
+        earlier = earlier_runs(base, run, environment)
+    except UsageError:
+        return False
+    return bool(earlier.runs) and _fails_if_confirmed(earlier.runs, run)
+
+
+def _fails_if_confirmed(base: Sequence[SavedRun], run: Run) -> bool:
+    """By the rule that judges the whole run, which takes one pass for enough when it is told so."""
+    new = _snapshot(run)
+    warn, fail = margins_of(run)
+    found = check_history(compare_runs(base, new), run, new.setup, warn, fail, one_look=State.FAIL)
+    return any(finding.state is State.FAIL for finding in found)
 
 
 def check_base(base: str) -> None:

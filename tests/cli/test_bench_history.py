@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,16 @@ from gpubalance.checks.verdict import judge
 from gpubalance.cli import bench_run
 from gpubalance.cli.bench_run import run_bench
 from gpubalance.errors import UsageError
+from gpubalance.record.file import load_run
 from gpubalance.record.history import last_verdict_path, load_last_verdicts
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
-from gpubalance.session.bench import Finished
+from gpubalance.session.bench import Finished, bench
 from gpubalance.session.compare import save_runs
 from gpubalance.settings import BenchSettings
+from gpubalance.testing.profiles import h200_node
 from tests.reports.helpers import pair
+from tests.support import HEALTHY, SCRIPTED, slow, write_script
 
 Measure = Callable[[Run], None]
 Streams = pytest.CaptureFixture[str]
@@ -35,7 +41,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, state: Path) -> Measure:
     """Have the measurement end with this run."""
 
     def put(run: Run) -> None:
-        monkeypatch.setattr(bench_run, "bench", lambda _settings, _display: Finished(run, judge(run)))
+        monkeypatch.setattr(bench_run, "bench", lambda *_: Finished(run, judge(run)))
 
     return put
 
@@ -106,3 +112,58 @@ def test_a_wrong_baseline_is_refused_before_anything_is_measured(monkeypatch: py
     monkeypatch.setattr(bench_run, "bench", never)
     with pytest.raises(UsageError):
         run_bench(BenchSettings(), as_json=False, baseline="none.json")
+
+
+Bench = Callable[..., tuple[int, Run]]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Bench:
+    """`bench --workload ddp` with scripted ranks on two stand-in H200s, whose history is 100 ms: exit code, record."""
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps(h200_node()))
+    monkeypatch.setattr(bench_run, "bench", partial(bench, module=SCRIPTED, stand_in=profile))
+    out = tmp_path / "run.json"
+
+    def measure(first: list[Any], second: list[Any] = HEALTHY, **values: Any) -> tuple[int, Run]:
+        script = {"ranks-0": {"*": first}, "ranks-1": {"*": second[2:]}}
+        for name, value in write_script(tmp_path, script).items():
+            monkeypatch.setenv(name, value)
+        settings = BenchSettings(force=True, workloads=("ddp",), out=str(out))
+        return run_bench(settings, as_json=False, **values), load_run(out)
+
+    assert measure(HEALTHY)[0] == 0
+    save_runs([out], "default", {"XDG_STATE_HOME": str(tmp_path / "state")})
+    return measure
+
+
+HISTORIES: dict[str, tuple[list[Any], list[Any], str | None, int, int, str]] = {
+    # first pass, second pass, --baseline; passes, exit code, first words of the verdict
+    "healthy": (HEALTHY, HEALTHY, "auto", 1, 0, "PASS  "),
+    "evenly slower in both": (slow(120.0), slow(120.0), "auto", 2, 1, "FAIL  GPU 0 is 20 % slower than it used to be"),
+    "in the first only": (slow(120.0), HEALTHY, "auto", 2, 3, "NO VERDICT  GPU 0 is 20 % slower than it used to be"),
+    "a little slower": (slow(109.0), HEALTHY, "auto", 1, 0, "WARN  GPU 0 is 9 % slower than it used to be"),
+    "nobody asks for history": (slow(120.0), slow(120.0), None, 1, 0, "PASS  "),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "baseline", "passes", "code", "words"), HISTORIES.values(), ids=HISTORIES.keys()
+)
+def test_a_node_that_is_evenly_slower_than_it_used_to_be_fails_when_a_second_pass_shows_it(
+    scripted: Bench,
+    capsys: Streams,
+    first: list[Any],
+    second: list[Any],
+    baseline: str | None,
+    passes: int,
+    code: int,
+    words: str,
+) -> None:
+    capsys.readouterr()
+    ended, run = scripted(first, second, baseline=baseline)
+    assert (ended, len(run.ddp)) == (code, passes)
+    out, err = capsys.readouterr()
+    assert f"\n{words}" in out
+    again = "slower than it used to be: looking once more in fresh processes, ranks rotated\n"
+    assert err.count(again) == passes - 1

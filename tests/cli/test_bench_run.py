@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measure:
 
     def put(run: Run | None) -> None:
         finished = None if run is None else Finished(run, judge(run))
-        monkeypatch.setattr(bench_run, "bench", lambda _settings, _display: finished)
+        monkeypatch.setattr(bench_run, "bench", lambda *_: finished)
 
     return put
 
@@ -147,7 +147,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
 def test_a_line_of_progress_is_ended_before_a_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
 
-    def fail(_settings: BenchSettings, _display: Any) -> None:
+    def fail(*_: Any) -> None:
         raise CannotMeasureError("the driver does not answer")
 
     monkeypatch.setattr(bench_run, "bench", fail)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,6 +208,60 @@ def test_words_that_could_not_be_written_are_no_result(
 
 
 KEPT = str(ROOT / "examples/runs/h200x2-slow.json")
+
+VARIABLE = {"GPUBALANCE_BENCH_EXIT_STYLE": "nagios"}
+STYLES: dict[str, tuple[list[str], dict[str, str], int]] = {
+    "nobody asks": (["bench", "--nproc", "many"], {}, 2),
+    "flag before": (["bench", "--exit-style", "nagios", "--no-such-flag"], {}, 3),
+    "flag behind": (["bench", "--no-such-flag", "--exit-style", "nagios"], {}, 3),
+    "flag in one word": (["bench", "--nproc", "many", "--exit-style=nagios"], {}, 3),
+    "plain": (["bench", "--nproc", "many", "--exit-style", "plain"], {}, 2),
+    "the last flag counts": (["bench", "--exit-style=nagios", "--exit-style", "plain", "--nproc", "many"], {}, 2),
+    "in either spelling": (["bench", "--exit-style", "plain", "--exit-style=nagios", "--nproc", "many"], {}, 3),
+    "variable": (["bench", "--nproc", "many"], VARIABLE, 3),
+    "flag over variable": (["bench", "--nproc", "many", "--exit-style", "plain"], VARIABLE, 2),
+    "unknown style": (["bench", "--exit-style", "zabbix"], {}, 2),
+    "unknown style, variable": (["bench", "--exit-style", "zabbix"], VARIABLE, 3),
+    "unknown style in the variable": (["bench"], {"GPUBALANCE_BENCH_EXIT_STYLE": "zabbix"}, 2),
+    "style without a value": (["bench", "--exit-style"], {}, 2),
+    "style without a value, variable": (["bench", "--exit-style"], VARIABLE, 3),
+    "unknown outcome": (["bench", "--on-no-verdict", "warn", "--exit-style", "nagios"], {}, 3),
+    "variable of another command": (["probe", "--no-such-flag"], VARIABLE, 2),
+    "variable of probe": (["probe", "--no-such-flag"], {"GPUBALANCE_PROBE_EXIT_STYLE": "nagios"}, 3),
+    "variable of report": (["report"], {"GPUBALANCE_REPORT_EXIT_STYLE": "nagios"}, 3),
+    "a command that has no style": (["schema", "--no-such-flag"], VARIABLE, 2),
+    "no command": ([], VARIABLE, 2),
+    "no such command": (["nonsense"], VARIABLE, 2),
+    "no such command, flag": (["nonsense", "--exit-style", "nagios"], {}, 3),
+    "file": (["bench", "--config", "{file}", "--no-such-flag"], {}, 3),
+    "file in one word": (["bench", "--no-such-flag", "--config={file}"], {}, 3),
+    "file before the command": (["--config", "{file}", "bench", "--nproc", "many"], {}, 3),
+    "file by variable": (["bench", "--nproc", "many"], {"GPUBALANCE_BENCH_CONFIG": "{file}"}, 3),
+    "file for all by variable": (["bench", "--nproc", "many"], {"GPUBALANCE_CONFIG": "{file}"}, 3),
+    "flag over file": (["bench", "--config", "{file}", "--nproc", "many", "--exit-style", "plain"], {}, 2),
+    "file about another command": (["probe", "--config", "{file}", "--no-such-flag"], {}, 2),
+    "file that is not there": (["bench", "--config", "{file}.not", "--nproc", "many"], {}, 2),
+    "file that is not there, flag": (["bench", "--config", "{file}.not", "--exit-style", "nagios"], {}, 3),
+}
+
+
+@pytest.mark.parametrize(("arguments", "variables", "code"), STYLES.values(), ids=STYLES.keys())
+def test_wrong_use_is_unknown_where_the_codes_of_a_plugin_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    variables: dict[str, str],
+    code: int,
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('[bench]\nexit-style = "nagios"\n')
+    for name in ("BENCH_EXIT_STYLE", "PROBE_EXIT_STYLE", "REPORT_EXIT_STYLE", "BENCH_CONFIG", "CONFIG"):
+        monkeypatch.delenv(f"GPUBALANCE_{name}", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(file=file))
+    assert entry.run([argument.format(file=file) for argument in arguments]) == code
+    assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "batch": ("96", 96),
     "budget": ("5m", 300.0),
     "margin": ("4:8", Margin(0.04, 0.08)),
+    "threshold": ("limit_warn=70", ("limit_warn=70",)),
     "inject": ("sleep:rank=1,ms=5", (Fault("sleep", rank=1, ms=5.0),)),
     "out": ("run.json", "run.json"),
     "launcher": ("none", "none"),

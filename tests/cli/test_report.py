@@ -18,6 +18,7 @@ from gpubalance.record.run import Run
 from gpubalance.record.tables import samples_table
 from gpubalance.reports.document import document_text
 from gpubalance.reports.terminal import report_lines
+from tests.checks.probing.test_kept_probes import KEPT as KEPT_PROBES
 from tests.reports.helpers import HOSTILE, KEPT, kept, named, pair, without_ddp
 
 Streams = pytest.CaptureFixture[bytes]
@@ -123,3 +124,16 @@ def test_a_run_that_is_not_there_is_wrong_use(capsysbinary: Streams) -> None:
     assert capsysbinary.readouterr().err == (
         b"gpubalance: /nonexistent/run.json cannot be read: No such file or directory\n"
     )
+
+
+@pytest.mark.parametrize("form", ["terminal", "svg"])
+@pytest.mark.parametrize("path", [KEPT["h200x2-healthy"], KEPT_PROBES["h200x2-healthy"]], ids=["run", "probe"])
+def test_what_comes_from_standard_input_has_no_file(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: Streams, path: Path, form: str
+) -> None:
+    with path.open("rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        assert entry.run(["report", "-", "--to", form]) == 0
+    out = capsysbinary.readouterr().out.decode().replace("&#160;", " ")
+    assert "PASS" in out
+    assert "aved" not in out

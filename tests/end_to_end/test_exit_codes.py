@@ -166,7 +166,7 @@ def test_a_read_only_folder_is_refused_before_anything_runs(tmp_path: Path) -> N
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("place", ["/proc/run.json", "/nonexistent/run.json", "/dev"])
+@pytest.mark.parametrize("place", ["/proc/run.json", "/nonexistent/run.json", "/dev", "-"])
 def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, place: str) -> None:
     done = bench(tmp_path, {"*": HEALTHY}, "--out", place)
     assert done.returncode == 2

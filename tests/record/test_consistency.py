@@ -130,6 +130,16 @@ BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
         lambda d: d["settings"].update(margin={"value": [0.1, 0.05], "origin": "flag"}),
         "settings.margin",
     ),
+    (
+        "a threshold of no check",
+        lambda d: d["settings"].update(thresholds={"value": ["x=1"], "origin": "flag"}),
+        "settings.thresholds: threshold 'x' is not known here",
+    ),
+    (
+        "thresholds turned",
+        lambda d: d["settings"].update(thresholds={"value": ["limit_warn=40"], "origin": "flag"}),
+        "settings.thresholds: thresholds: limit_warn (40) must be above limit_fail (50)",
+    ),
     ("margin of a word", lambda d: d["settings"].update(margin={"value": "5:10", "origin": "flag"}), "settings.margin"),
 ]
 

@@ -306,6 +306,10 @@ def test_a_place_that_cannot_be_written_is_wrong_use_and_is_named(tmp_path: Path
     with pytest.raises(UsageError) as raised:
         check_writable(path)
     assert raised.value.message.startswith(f"--out {path} {words}")
+    for option, named in (("--save", f"--save {path} {words}"), ("--report html=", f"--report html={path} {words}")):
+        with pytest.raises(UsageError) as raised:
+            check_writable(path, option)
+        assert raised.value.message.startswith(named)
 
 
 def test_a_loop_of_links_is_no_run(tmp_path: Path) -> None:

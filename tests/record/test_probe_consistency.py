@@ -36,6 +36,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a visible device below 0": (
         lambda p: p["node"]["visibility"].update(visible=[-1]), "node.visibility names GPU -1, the node has 2",
     ),
+    "a threshold of no number": (
+        lambda p: p["settings"].update(thresholds={"value": [4], "origin": "flag"}),
+        "settings.thresholds: [4] is no list of NAME=VALUE",
+    ),
     "a load without a node": (lambda p: p.update(node=None), "load.devices names GPU 0, the node has 0"),
     "a load of other devices": (
         lambda p: p["load"].update(devices=[0, 2]), "load.devices names GPU 2, the node has 2",

@@ -12,7 +12,8 @@ import pytest
 
 from gpubalance.checks.verdict import Verdict
 from gpubalance.errors import CannotMeasureError, UsageError
-from gpubalance.session.bench import Finished, bench
+from gpubalance.record.run import Run as Record
+from gpubalance.session.bench import Doubt, Finished, bench
 from gpubalance.settings import BenchSettings, Fault
 from gpubalance.testing.profiles import h200_node
 from tests.support import HEALTHY, SCRIPTED, slow, write_script
@@ -40,12 +41,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """bench() on two stand-in H200s with scripted ranks."""
     monkeypatch.setattr("gpubalance.launch.follow.GRACE_S", 0.5)
 
-    def start(script: dict[str, Any], profile: dict[str, Any] | None = None, **settings: Any) -> Finished:
+    def start(
+        script: dict[str, Any], profile: dict[str, Any] | None = None, doubt: Doubt | None = None, **settings: Any
+    ) -> Finished:
         for name, value in write_script(tmp_path, script).items():
             monkeypatch.setenv(name, value)
         path = tmp_path / "profile.json"
         path.write_text(json.dumps(profile or h200_node()))
-        finished = bench(BenchSettings(force=True, **settings), module=SCRIPTED, stand_in=path)
+        finished = bench(BenchSettings(force=True, **settings), None, doubt, module=SCRIPTED, stand_in=path)
         assert finished is not None
         return finished
 
@@ -101,6 +104,43 @@ def test_slower_by_eight_percent_warns_without_a_second_look(run: Run) -> None:
     finished = run({"ranks-0": {"0": HEALTHY, "1": slow(108.0)}}, workloads=("ddp",))
     assert finished.judgement.verdict is Verdict.WARN
     assert len(finished.run.ddp) == 1
+
+
+DOUBTS: dict[str, tuple[dict[str, Any], tuple[str, ...], bool, int, list[int]]] = {
+    # script, workloads, what the doubt says; passes that were made, passes that the doubt saw each time it was asked
+    "no doubt": ({"*": HEALTHY}, ("ddp",), False, 1, [1]),
+    "a doubt": ({"ranks-0": {"*": HEALTHY}, "ranks-1": {"*": HEALTHY[2:]}}, ("ddp",), True, 2, [1]),
+    "somebody is slow in any case": (
+        {"ranks-0": {"0": HEALTHY, "1": slow(120.0)}, "ranks-1": {"*": HEALTHY[2:]}}, ("ddp",), False, 2, [],
+    ),
+    "a warning needs no second pass by itself": ({"0": HEALTHY, "1": slow(108.0)}, ("ddp",), False, 1, [1]),
+    "nothing to doubt": ({"*": with_solo(HEALTHY[:2])}, ("solo",), True, 0, []),
+    "a rank that died": ({"0": HEALTHY, "1": [*HEALTHY[:5], ["kill", 9]]}, ("ddp",), True, 1, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "workloads", "says", "passes", "asked"), DOUBTS.values(), ids=DOUBTS.keys())
+def test_a_doubt_is_asked_after_a_calm_first_pass_and_leads_to_a_second(
+    run: Run, script: dict[str, Any], workloads: tuple[str, ...], says: bool, passes: int, asked: list[int]
+) -> None:
+    seen: list[Record] = []
+
+    def doubt(record: Record) -> bool:
+        seen.append(record)
+        return says
+
+    finished = run(script, doubt=doubt, workloads=workloads)
+    assert len(finished.run.ddp) == passes
+    assert [len(record.ddp) for record in seen] == asked
+    assert all((record.plan, record.node) == (finished.run.plan, finished.run.node) for record in seen)
+    assert all(record.settings == finished.run.settings for record in seen)
+
+
+def test_the_second_pass_that_a_doubt_asks_for_rotates_the_ranks(run: Run) -> None:
+    script = {"ranks-0": {"*": HEALTHY}, "ranks-1": {"*": HEALTHY[2:]}}
+    finished = run(script, doubt=lambda _: True, workloads=("ddp",))
+    assert [[rank.device for rank in attempt.ranks] for attempt in finished.run.ddp] == [[0, 1], [1, 0]]
+    assert finished.judgement.verdict is Verdict.PASS
 
 
 def test_a_rank_that_dies_leaves_no_verdict_and_what_was_measured(run: Run) -> None:

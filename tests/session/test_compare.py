@@ -10,9 +10,16 @@ from gpubalance.checks.finding import State
 from gpubalance.checks.verdict import Verdict, judge
 from gpubalance.errors import UsageError
 from gpubalance.record.baselines import all_baselines
-from gpubalance.record.run import Run
+from gpubalance.record.run import Run, Setting
 from gpubalance.reports.document import document_text
-from gpubalance.session.compare import against_baseline, check_base, compare, earlier_runs, save_runs
+from gpubalance.session.compare import (
+    against_baseline,
+    check_base,
+    compare,
+    earlier_runs,
+    save_runs,
+    slower_than_before,
+)
 from gpubalance.testing.runs import make_attempt, make_run, steady
 from tests.reports.helpers import KEPT, pair
 from tests.support import ROOT
@@ -157,3 +164,39 @@ def test_a_damaged_baseline_does_not_cost_the_run(tmp_path: Path, state: dict[st
 def test_a_bench_without_a_baseline(state: dict[str, str], required: bool, verdict: Verdict) -> None:
     run = pair(100.0, 100.0)
     assert against_baseline("auto", run, judge(run), state, required=required).verdict is verdict
+
+
+SLOWNESS = {
+    "as before": (pair(100.0, 100.0), False),
+    "faster": (pair(80.0, 80.0), False),
+    "a warning, at the margin that fails and the 2 % of clocks": (pair(112.0, 112.0), False),
+    "all above it": (pair(112.1, 112.1), True),
+    "one above it": (pair(100.0, 112.1), True),
+    "under wider margins": (
+        pair(112.1, 112.1, settings={"margin": Setting(value=[0.1, 0.2], origin="flag")}), False,
+    ),
+    "too few blocks to tell": (make_run([make_attempt(steady([150.0, 150.0], blocks=3))]), False),
+    "no pass yet": (make_run(), False),
+    "other devices": (pair(*[150.0] * 4), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize(("run", "doubted"), SLOWNESS.values(), ids=SLOWNESS.keys())
+def test_a_first_pass_is_doubted_when_a_second_one_could_fail_it(
+    tmp_path: Path, state: dict[str, str], run: Run, doubted: bool, auto: bool
+) -> None:
+    path = file(tmp_path, pair(100.0, 100.0))
+    save_runs([path], "default", state)
+    assert slower_than_before("auto" if auto else str(path), run, state) is doubted
+
+
+def test_nothing_is_doubted_without_a_baseline_that_can_be_read(tmp_path: Path, state: dict[str, str]) -> None:
+    slow = pair(150.0, 150.0)
+    assert not slower_than_before("auto", slow, state)
+    assert not slower_than_before("auto", slow, {})
+    save_runs([file(tmp_path, pair(100.0, 100.0))], "default", state)
+    assert slower_than_before("auto", slow, state)
+    (damaged,) = (tmp_path / "state").rglob("baselines/*/default/*.json")
+    damaged.write_text("{")
+    assert not slower_than_before("auto", slow, state)

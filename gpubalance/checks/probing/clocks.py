@@ -11,12 +11,11 @@ from gpubalance.checks.probing.check import Check, Gpu, finding, gpus_of, not_me
 from gpubalance.checks.probing.loaded import loaded_samples, was_loaded, why_no_samples
 from gpubalance.checks.probing.measured import each_measured, labels_of, peers_of, values_of, whole
 from gpubalance.checks.probing.slowdowns import cap_share
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
 
-LIMIT_BELOW = 0.05
 SAME_LIMIT_W = 1.0
 """Limits are whole watts; less is rounding."""
-CLOCK_WARN_MHZ, CLOCK_FAIL_MHZ = 30, 75
 CAPPED_SHARE = 0.5
 CLOCK_KEYS = (
     ("sm_clock_max_mhz", "highest SM clock"),
@@ -33,29 +32,34 @@ def power_limits(probe: Probe) -> list[Finding]:
     """
     gpus = gpus_of(probe)
     measure = whole("power_limit_w", "power_default_limit_w")
-    found = each_measured(gpus, measure, "power limit and its default", _limit, "power limit not below its default")
+    least = 1 - gates_of(probe)["power_limit_warn"]
+
+    def judge(gpu: Gpu, in_force: float) -> Iterator[Finding]:
+        return _limit(gpu, in_force, least)
+
+    found = each_measured(gpus, measure, "power limit and its default", judge, "power limit not below its default")
     return found + [each for same in models_of(gpus) for each in _unequal_limits(same)]
 
 
-def _limit(gpu: Gpu, in_force: float) -> Iterator[Finding]:
+def _limit(gpu: Gpu, in_force: float, least: float) -> Iterator[Finding]:
     default, as_set = gpu.number("power_default_limit_w") or in_force, gpu.number("power_set_limit_w") or in_force
-    if in_force < (1 - LIMIT_BELOW) * default:
+    if in_force < least * default:
         yield finding(
             State.WARN,
             f"{gpu.name} is limited to {in_force:.0f} W, its default is {default:.0f} W",
             subject=gpu.label,
             observed=f"{in_force:.0f} W",
-            expected=f"at least {(1 - LIMIT_BELOW) * default:.0f} W",
+            expected=f"at least {least * default:.0f} W",
             evidence=(f"set to {as_set:.0f} W",),
             next_step=f"set it back with `nvidia-smi -i {gpu.index} -pl {default:.0f}`, unless it is meant so",
         )
-    if in_force < (1 - LIMIT_BELOW) * as_set:
+    if in_force < least * as_set:
         yield finding(
             State.WARN,
             f"{gpu.name} was set to {as_set:.0f} W, but {in_force:.0f} W are in force",
             subject=gpu.label,
             observed=f"{in_force:.0f} W",
-            expected=f"at least {(1 - LIMIT_BELOW) * as_set:.0f} W",
+            expected=f"at least {least * as_set:.0f} W",
             next_step="look for a second limit, of the board or its management controller, and at the power supply",
         )
 
@@ -96,7 +100,8 @@ def clocks(probe: Probe) -> list[Finding]:
     """
     gpus = gpus_of(probe)
     found = [f for key, what in CLOCK_KEYS for f in not_measured(gpus, key, what)]
-    judged = [f for same in models_of(gpus) for f in (*_maxima(same), *_application(same))]
+    apart = gates_of(probe)["clock_warn"]
+    judged = [f for same in models_of(gpus) for f in (*_maxima(same, apart), *_application(same))]
     return [
         *found,
         *judged,
@@ -115,10 +120,10 @@ def _compared(gpus: Sequence[Gpu]) -> Iterator[Finding]:
         yield finding(State.INFO, "no two GPUs of one model, so that no clock can stand out")
 
 
-def _maxima(gpus: Sequence[Gpu]) -> Iterator[Finding]:
+def _maxima(gpus: Sequence[Gpu], apart: float) -> Iterator[Finding]:
     for key, what in CLOCK_KEYS[:2]:
         clock = values_of(gpus, key)
-        if len(clock) > 1 and max(clock.values()) - min(clock.values()) > CLOCK_WARN_MHZ:
+        if len(clock) > 1 and max(clock.values()) - min(clock.values()) > apart:
             yield _unequal(f"{what}s", "MHz", [gpu for gpu in gpus if gpu.index in clock], clock)
 
 
@@ -142,9 +147,11 @@ def _under_load(probe: Probe, gpus: Sequence[Gpu]) -> list[Finding]:
     mean = {gpu.index: _mean_clock(probe, gpu) for gpu in gpus}
     peers = peers_of(gpus, {index: clock for index, clock in mean.items() if isinstance(clock, float)})
 
+    gates = gates_of(probe).pair("clock")
+
     def judge(gpu: Gpu, clock: float) -> Iterator[Finding]:
         if peers[gpu.index]:
-            yield from _slower(gpu, clock, peers[gpu.index], cap_share(probe, gpu) or 0.0)
+            yield from _slower(gpu, clock, peers[gpu.index], cap_share(probe, gpu) or 0.0, gates)
 
     good = "SM clock under load not below that of the peers"
     return each_measured(gpus, lambda gpu: mean[gpu.index], "SM clock under load", judge, good) if gpus else []
@@ -158,21 +165,24 @@ def _mean_clock(probe: Probe, gpu: Gpu) -> float | str:
     return gpu.reason("sm_clock_mhz") if missing else why_no_samples(probe, gpu.index, "sm_clock_mhz")
 
 
-def _slower(gpu: Gpu, clock: float, peers: Sequence[float], share: float) -> Iterator[Finding]:
+def _slower(
+    gpu: Gpu, clock: float, peers: Sequence[float], share: float, gates: tuple[float, float]
+) -> Iterator[Finding]:
     """Of two middle peers the slower counts, so that one fast GPU makes no slow ones."""
     usual = statistics.median_low(peers)
+    warn, fail = gates
     behind = usual - clock
-    if behind <= CLOCK_WARN_MHZ:
+    if behind <= warn:
         return
     capped = share > CAPPED_SHARE
-    fails = behind > CLOCK_FAIL_MHZ and len(peers) > 1
+    fails = behind > fail and len(peers) > 1
     yield finding(
         State.INFO if capped else State.FAIL if fails else State.WARN,
         f"{gpu.name} clocks {behind:.0f} MHz below its peer{'s' * (len(peers) > 1)} under load"
         + (", power-capped" if capped else ""),
         subject=gpu.label,
         observed=f"{clock:.0f} MHz, power-capped {percent(share)} of the time",
-        expected=f"at least {usual - CLOCK_WARN_MHZ:.0f} MHz (fails below {usual - CLOCK_FAIL_MHZ:.0f})",
+        expected=f"at least {usual - warn:.0f} MHz (fails below {usual - fail:.0f})",
         evidence=("with two GPUs, which of them is the odd one needs a baseline",) if len(peers) == 1 else (),
         next_step=None if capped else "look for locked clocks (`nvidia-smi -q -d CLOCK`) and at power and cooling",
     )

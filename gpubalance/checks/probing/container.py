@@ -10,11 +10,11 @@ from gpubalance.checks.probing.host import not_read, of_host
 from gpubalance.checks.probing.pci_isolation import isolation
 from gpubalance.checks.probing.shared_memory import shared_memory
 from gpubalance.checks.probing.visible_devices import visibility
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
+from gpubalance.thresholds import plain
 
 MIB = 2**20
-
-OPEN_FILES_ENOUGH = 4096
 
 
 @of_host
@@ -30,12 +30,13 @@ def process_limits(probe: Probe) -> list[Finding]:
 
 def _limits(probe: Probe) -> Iterator[Finding]:
     files, locked = probe.host.open_files_limit, probe.host.memlock_limit_bytes
-    if files is not None and files < OPEN_FILES_ENOUGH:
+    enough = gates_of(probe)["open_files_warn"]
+    if files is not None and files < enough:
         yield finding(
             State.WARN,
             f"only {files} open files are allowed",
             observed=str(files),
-            expected=f"at least {OPEN_FILES_ENOUGH}",
+            expected=f"at least {plain(enough)}",
             next_step="raise it: ulimit -n 65536, or --ulimit nofile=65536",
         )
     if probe.host.stack_limit_bytes is None:

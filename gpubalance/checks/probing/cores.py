@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.checks.probing.check import Check, Gpu, finding, gpus_of, not_measured
 from gpubalance.checks.probing.measured import labels_of, numbers_of
+from gpubalance.record.gates import gates_of
 from gpubalance.record.node import Node
 from gpubalance.record.probe import Probe
 
-THROTTLED_WARN = 0.05
 MEMORY_PER_GPU_BYTES = 2 * 2**30
 """A rank with torch and NCCL takes about this much of the host."""
 
@@ -109,12 +109,13 @@ def _cpus(node: Node, gpus: int) -> Iterator[Finding]:
 def _throttled(probe: Probe) -> Iterator[Finding]:
     """Counted since the control group was made, so that it may be history."""
     periods, throttled = probe.host.cgroup_periods, probe.host.cgroup_periods_throttled
-    if periods and throttled is not None and throttled / periods > THROTTLED_WARN:
+    most = gates_of(probe)["throttled_warn"]
+    if periods and throttled is not None and throttled / periods > most:
         yield finding(
             State.WARN,
             f"the CPU quota throttled this group in {percent(throttled / periods)} of its periods",
             observed=f"{throttled} of {periods} since the group was made",
-            expected=f"at most {percent(THROTTLED_WARN)}",
+            expected=f"at most {percent(most)}",
             next_step="raise the control group's CPU quota",
         )
 

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 from gpubalance.checks.devices import XID_FAIL, XID_INFO
 from gpubalance.checks.finding import Finding, State, counted, percent
-from gpubalance.checks.probes import LIMIT_FAIL, LIMIT_WARN, MEASURES, Measure
+from gpubalance.checks.probes import LIMIT, MEASURES, Measure, below_peers, share_of_limit
 from gpubalance.checks.probing.check import Check, Gpu, finding, gpus_of, groups_of, is_absent
 from gpubalance.checks.probing.loaded import counter_change, loaded_samples, seconds_between_edges, why_no_change
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import DeviceLoad, Probe
+from gpubalance.thresholds import plain
 
 REPLACE = "do not train here: run a memory and ECC test on that GPU, then replace it"
 
@@ -107,7 +109,7 @@ def speed(probe: Probe) -> list[Finding]:
             for gpu in group:
                 value = _value(measured[gpu.index][1], measure)
                 others = [_value(measured[other.index][1], measure) for other in group if other is not gpu]
-                found += _against_peers(gpu, measure, value, others)
+                found += _against_peers(probe, gpu, measure, value, others)
                 found += _against_limit(probe, gpu, measure, value)
     if measured and not found:
         found.append(finding(State.PASS, f"{counted(len(measured), 'GPU')} as fast as peers and limits let expect"))
@@ -119,19 +121,20 @@ def _value(load: DeviceLoad, measure: Measure) -> float:
     return measure.value(load.speed)
 
 
-def _against_peers(gpu: Gpu, measure: Measure, value: float, others: list[float]) -> Iterator[Finding]:
+def _against_peers(probe: Probe, gpu: Gpu, measure: Measure, value: float, others: list[float]) -> Iterator[Finding]:
     """Of two others the slower counts, so that one fast GPU makes no slow ones; with one, no culprit is named."""
     if not others:
         return
     peer = min(others) if len(others) == 2 else statistics.median(others)
     behind = 1 - value / peer
-    if behind > measure.peer_warn:
+    warn, fail = gates_of(probe).pair(measure.peer)
+    if behind > warn:
         yield finding(
-            State.FAIL if behind > measure.peer_fail and len(others) > 1 else State.WARN,
+            State.FAIL if behind > fail and len(others) > 1 else State.WARN,
             f"{measure.name} of {gpu.name} is {percent(behind)} below its peers",
             subject=gpu.label,
             observed=f"{value:.1f} {measure.unit}",
-            expected=f"{peer:.1f} {measure.unit} as its peers",
+            expected=below_peers(measure, peer, warn, fail),
             evidence=("with two GPUs, which of them is the abnormal one needs a baseline",) if len(others) == 1 else (),
             next_step="look at clocks, power and temperature of that GPU, and at what else uses it",
         )
@@ -139,14 +142,15 @@ def _against_peers(gpu: Gpu, measure: Measure, value: float, others: list[float]
 
 def _against_limit(probe: Probe, gpu: Gpu, measure: Measure, value: float) -> Iterator[Finding]:
     limit = measure.limit(gpu.device, product_clock_mhz(probe, gpu))
-    if limit is None or value / limit >= LIMIT_WARN:
+    warn, fail = gates_of(probe).pair(LIMIT)
+    if limit is None or value / limit >= warn:
         return
     yield finding(
-        State.FAIL if value / limit < LIMIT_FAIL else State.WARN,
+        State.FAIL if value / limit < fail else State.WARN,
         f"{measure.name} of {gpu.name} reaches {percent(value / limit)} of its derived limit",
         subject=gpu.label,
         observed=f"{value:.1f} {measure.unit}",
-        expected=f"at least {percent(LIMIT_WARN)} of {limit:.0f} {measure.unit}",
+        expected=share_of_limit(measure, limit, warn, fail),
         next_step="look at clocks, link width and generation under load, and at power limits",
     )
 
@@ -181,10 +185,8 @@ def _xids(probe: Probe) -> Iterator[Finding]:
         )
 
 
-CORRECTED_PER_S = 10.0
-
-
 def _new_ecc(probe: Probe) -> Iterator[Finding]:
+    most = gates_of(probe)["corrected_rate_warn"]
     for gpu, load in loads_of(probe):
         if load.skipped is not None:
             continue
@@ -194,12 +196,13 @@ def _new_ecc(probe: Probe) -> Iterator[Finding]:
             if errors is None:
                 yield from _ecc_not_read(probe, gpu, key, kind)
             elif errors:
-                many = kind == "corrected" and errors / seconds > CORRECTED_PER_S
+                many = kind == "corrected" and errors / seconds > most
                 yield finding(
                     State.FAIL if kind == "uncorrected" else State.WARN if many else State.INFO,
                     f"{gpu.name} had {counted(errors, f'new {kind} ECC error')} under load",
                     subject=gpu.label,
                     observed=f"{errors / seconds:.1f} a second",
+                    expected=f"at most {plain(most)} a second" if kind == "corrected" else "0",
                     next_step="drain the node and run a memory test",
                 )
 

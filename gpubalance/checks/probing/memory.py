@@ -12,13 +12,12 @@ from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Check, Gpu, each_gpu, finding, gpus_of, not_measured
 from gpubalance.checks.probing.measured import each_measured, whole
 from gpubalance.checks.probing.repairs import REPAIRS
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
+from gpubalance.thresholds import plain
 
 ECC_OPTIONAL_BRANDS = frozenset({1, 3, 5, 6, 12, 13, 15, 16})
 """nvml.h, nvmlBrandType_t: Quadro, NVS, GeForce, Titan, RTX and their like come with ECC off."""
-
-SRAM_UNCORRECTED_FAIL = 4
-SRAM_CORRECTED_WARN, CORRECTED_WARN = 10_000, 20_000_000
 
 REPLACE = "drain the node and have the GPU replaced"
 
@@ -65,19 +64,20 @@ def sram(probe: Probe) -> list[Finding]:
     Fails when the GPU says that its own limit is passed (as DCGM does) and above 4 (ml-engineering's advice for an
     exchange); Azure's health checks warn above 0.
     """
+    most = gates_of(probe)["sram_uncorrected_fail"]
 
     def judge(gpu: Gpu, errors: float) -> Iterator[Finding]:
         exceeded = bool(gpu.number("sram_threshold_exceeded"))
         if errors > 0 or exceeded:
             yield finding(
-                State.FAIL if exceeded or errors > SRAM_UNCORRECTED_FAIL else State.WARN,
+                State.FAIL if exceeded or errors > most else State.WARN,
                 f"{gpu.name} had {counted(int(errors), 'uncorrected SRAM error')} in its life",
                 subject=gpu.label,
                 observed=f"{errors:.0f}",
-                expected=f"0 (fails above {SRAM_UNCORRECTED_FAIL}, or when the GPU's own limit is passed)",
+                expected=f"0 (fails above {plain(most)}, or when the GPU's own limit is passed)",
                 evidence=("the GPU says that its own limit is passed",) if exceeded else (),
                 next_step=REPLACE
-                if exceeded or errors > SRAM_UNCORRECTED_FAIL
+                if exceeded or errors > most
                 else "run a memory test; have the GPU replaced if the number grows",
             )
 
@@ -91,17 +91,19 @@ def corrected(probe: Probe) -> list[Finding]:
     Azure's health checks warn above 10,000 of SRAM and 20,000,000 altogether in the GPU's life. What matters more, how
     fast they come under load, is judged where the load is.
     """
+    gates = gates_of(probe)
+    most, most_in_sram = gates["corrected_warn"], gates["sram_corrected_warn"]
 
     def judge(gpu: Gpu, errors: float) -> Iterator[Finding]:
         life, in_sram = gpu.number("ecc_corrected_aggregate") or 0, gpu.number("sram_corrected_aggregate") or 0
-        many = life > CORRECTED_WARN or in_sram > SRAM_CORRECTED_WARN
+        many = life > most or in_sram > most_in_sram
         if many or errors or life or in_sram:
             yield finding(
                 State.WARN if many else State.INFO,
-                f"{gpu.name} had {_count(life, in_sram)} in its life",
+                f"{gpu.name} had {_count(life, in_sram, most_in_sram)} in its life",
                 subject=gpu.label,
                 observed=f"{errors:.0f} since the driver was loaded; in its life {life:.0f}, {in_sram:.0f} in SRAM",
-                expected=f"at most {CORRECTED_WARN} in its life, {SRAM_CORRECTED_WARN} in SRAM",
+                expected=f"at most {plain(most)} in its life, {plain(most_in_sram)} in SRAM",
                 next_step="run a memory test under load and look at how fast the number grows" if many else None,
             )
 
@@ -115,9 +117,9 @@ def corrected(probe: Probe) -> list[Finding]:
     ]
 
 
-def _count(life: float, in_sram: float) -> str:
+def _count(life: float, in_sram: float, most_in_sram: float) -> str:
     """What a reader is told first: the number that passes its limit."""
-    if in_sram > SRAM_CORRECTED_WARN:
+    if in_sram > most_in_sram:
         return counted(int(in_sram), "corrected SRAM error")
     return counted(int(life), "corrected ECC error")
 

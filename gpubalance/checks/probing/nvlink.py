@@ -11,9 +11,10 @@ from gpubalance.checks.probing import fabric, peers
 from gpubalance.checks.probing.check import Check, Gpu, each_gpu, finding, gpus_of, is_absent, not_measured, setting
 from gpubalance.checks.probing.loaded import counter_change, seconds_between_edges, was_loaded, why_no_change
 from gpubalance.checks.probing.measured import labels_of, numbers_of, values_of
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
+from gpubalance.thresholds import plain
 
-CRC_FAIL_PER_S = 100.0
 ERRORS = {
     "nvlink_replays": ("replay", "replays"),
     "nvlink_recoveries": ("recovery", "recoveries"),
@@ -200,7 +201,7 @@ def _told(numbers: Mapping[str, float | None]) -> str:
 
 
 def _new_errors(probe: Probe, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    clean = 0
+    clean, most = 0, gates_of(probe)["nvlink_crc_fail"]
     for gpu in gpus:
         changes = {key: counter_change(probe, gpu.index, key) for key in ERRORS if gpu.number(key) is not None}
         unread = [key for key, change in changes.items() if change is None]
@@ -208,22 +209,22 @@ def _new_errors(probe: Probe, gpus: Sequence[Gpu]) -> Iterator[Finding]:
             reason = why_no_change(probe, gpu.index, unread[0])
             yield finding(State.UNKNOWN, f"new NVLink errors of {gpu.name} not measured: {reason}", subject=gpu.label)
         elif any(changes.values()):
-            yield _grown(gpu, changes, seconds_between_edges(probe, gpu.index) or 0.0)
+            yield _grown(gpu, changes, seconds_between_edges(probe, gpu.index) or 0.0, most)
         else:
             clean += 1
     if clean:
         yield finding(State.PASS, f"no new NVLink error under load on {counted(clean, 'GPU')}")
 
 
-def _grown(gpu: Gpu, changes: Mapping[str, float | None], seconds: float) -> Finding:
+def _grown(gpu: Gpu, changes: Mapping[str, float | None], seconds: float, most_per_s: float) -> Finding:
     crc = changes.get("nvlink_crc_errors") or 0
     broken = bool(changes.get("nvlink_replays") or changes.get("nvlink_recoveries"))
     return finding(
-        State.FAIL if broken or crc >= CRC_FAIL_PER_S * seconds > 0 else State.WARN,
+        State.FAIL if broken or crc >= most_per_s * seconds > 0 else State.WARN,
         f"{gpu.name}: {_told(changes)} under load",
         subject=gpu.label,
         observed=f"in {seconds:g} s",
-        expected=f"no replay, no recovery, less than {CRC_FAIL_PER_S:g} CRC errors a second",
+        expected=f"no replay, no recovery, less than {plain(most_per_s)} CRC errors a second",
         next_step=RESEAT,
     )
 

@@ -17,9 +17,10 @@ from gpubalance.checks.probing.loaded import (
     why_no_samples,
 )
 from gpubalance.checks.probing.measured import each_measured, values_of
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
+from gpubalance.thresholds import plain
 
-REPLAYS_FAIL = 80
 REPLAYS_A_LANE_AND_MINUTE = {1: 0.15, 2: 0.30, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """By generation: one wrong bit in 1e12, which PCI Express allows, at 2.5, 5, 8, 16, 32 and 64 GT/s."""
 
@@ -153,6 +154,8 @@ def _replays_so_far(gpus: Sequence[Gpu]) -> list[Finding]:
 
 
 def _replays_under_load(probe: Probe, gpus: Sequence[Gpu]) -> list[Finding]:
+    most = gates_of(probe)["pcie_replays_fail"]
+
     def measure(gpu: Gpu) -> float | str:
         change = counter_change(probe, gpu.index, "pcie_replays")
         if change is not None:
@@ -163,13 +166,13 @@ def _replays_under_load(probe: Probe, gpus: Sequence[Gpu]) -> list[Finding]:
     def judge(gpu: Gpu, change: float) -> Iterator[Finding]:
         minutes = (seconds_between_edges(probe, gpu.index) or 0) / 60
         allowed = replays_allowed(gpu.number("pcie_width_max"), limit_of(gpu, GENERATION), minutes)
-        if change > min(allowed, REPLAYS_FAIL):
+        if change > min(allowed, most):
             yield finding(
-                State.FAIL if change > REPLAYS_FAIL else State.WARN,
+                State.FAIL if change > most else State.WARN,
                 f"{gpu.name} sent {change:.0f} PCIe packets again under load",
                 subject=gpu.label,
                 observed=f"{change:.0f} replays in {60 * minutes:.0f} s",
-                expected=f"at most {min(allowed, REPLAYS_FAIL):.1f} (fails above {REPLAYS_FAIL})",
+                expected=f"at most {min(allowed, most):.1f} (fails above {plain(most)})",
                 next_step="reseat the GPU or its riser; have cable, riser or slot replaced if it stays",
             )
 

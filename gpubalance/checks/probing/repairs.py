@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Check, Gpu, each_gpu, finding, gpus_of
 from gpubalance.checks.probing.measured import each_measured, whole
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
-
-REMAPS_FAIL = 512
-PAGES_FAIL, DOUBLE_BIT_PAGES_WARN = 63, 15
+from gpubalance.thresholds import plain
 
 RESET = "drain the GPU and reset it before the next job"
 REPLACE = "drain the node and have the GPU replaced"
@@ -55,19 +54,20 @@ def remapping_left(probe: Probe) -> list[Finding]:
     Fails from 512 rows remapped after uncorrectable errors (DCGM, Azure's health checks); warns when a bank has few or
     no spare rows left, which is a guess of ours.
     """
+    most = gates_of(probe)["remapped_rows_fail"]
 
     def judge(gpu: Gpu, rows: float) -> Iterator[Finding]:
-        if rows >= REMAPS_FAIL:
+        if rows >= most:
             yield finding(
                 State.FAIL,
                 f"{gpu.name} has remapped {rows:.0f} rows after uncorrectable errors",
                 subject=gpu.label,
                 observed=f"{rows:.0f}",
-                expected=f"below {REMAPS_FAIL}",
+                expected=f"below {plain(most)}",
                 next_step=REPLACE,
             )
 
-    good = f"fewer than {REMAPS_FAIL} rows remapped after hard errors"
+    good = f"fewer than {plain(most)} rows remapped after hard errors"
     return each_gpu(probe, "rows_remapped_uncorrectable", "rows remapped after hard errors", judge, good) + _banks(
         probe
     )
@@ -95,20 +95,22 @@ def retired_pages(probe: Probe) -> list[Finding]:
 
     Fails from 63 pages; warns from 15 after double-bit errors, and when a page waits for a reset to be retired (DCGM).
     """
+    gates = gates_of(probe)
+    most, most_double = gates["retired_pages_fail"], gates["double_bit_pages_warn"]
 
     def judge(gpu: Gpu, double: float) -> Iterator[Finding]:
         pages = int(double + (gpu.number("retired_pages_single_bit") or 0))
         pending = bool(gpu.number("retired_pages_pending"))
         if not pages and not pending:
             return
-        bad = pages >= PAGES_FAIL
-        warned = pending or double >= DOUBLE_BIT_PAGES_WARN
+        bad = pages >= most
+        warned = pending or double >= most_double
         yield finding(
             State.FAIL if bad else State.WARN if warned else State.INFO,
             f"{gpu.name} has retired {counted(pages, 'memory page')}" + (", more wait for a reset" if pending else ""),
             subject=gpu.label,
             observed=f"{pages}, {double:.0f} of them after double-bit errors",
-            expected=f"below {PAGES_FAIL}, below {DOUBLE_BIT_PAGES_WARN} of them after double-bit errors, none pending",
+            expected=f"below {plain(most)}, below {plain(most_double)} of them after double-bit errors, none pending",
             next_step=REPLACE if bad else RESET if pending else "run a memory test" if warned else None,
         )
 

@@ -9,11 +9,12 @@ from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import finding, gpus_of
 from gpubalance.checks.probing.environment import is_switched_on
 from gpubalance.checks.probing.host import not_read, of_host
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
+from gpubalance.thresholds import plain
 
 MIB, GIB = 2**20, 2**30
 
-SHM_ENOUGH_BYTES = GIB
 SHM_DOCKER_BYTES = 64 * MIB
 """Docker's default."""
 
@@ -38,6 +39,7 @@ def shared_memory(probe: Probe) -> list[Finding]:
 
 def _size(probe: Probe, total: int, free: int) -> Finding:
     gpus = len(gpus_of(probe))
+    enough = gates_of(probe)["shm_warn"]
     needed = SHM_PER_PEER_BYTES * gpus * (gpus - 1)
     observed = f"{total / MIB:.0f} MiB, {free / MIB:.0f} MiB free"
     if needed > free and goes_through_host(probe):
@@ -45,13 +47,14 @@ def _size(probe: Probe, total: int, free: int) -> Finding:
             State.FAIL if total <= SHM_DOCKER_BYTES else State.WARN,
             f"shared memory has {free / MIB:.0f} MiB free, NCCL needs {needed / MIB:.0f} MiB",
             observed=observed,
-            expected=f"{needed / MIB:.0f} MiB for {gpus} GPUs, better 1 GiB",
+            expected=f"{needed / MIB:.0f} MiB for {gpus} GPUs, better {plain(enough / GIB)} GiB",
             evidence=("some GPUs cannot reach each other directly, or it is not known whether they can",),
             next_step=_SHM_STEP,
         )
-    if total < SHM_ENOUGH_BYTES:
+    if total < enough:
         message = f"shared memory (/dev/shm) has only {total / MIB:.0f} MiB"
-        return finding(State.WARN, message, observed=observed, expected="at least 1 GiB", next_step=_SHM_STEP)
+        expected = f"at least {plain(enough / GIB)} GiB"
+        return finding(State.WARN, message, observed=observed, expected=expected, next_step=_SHM_STEP)
     return finding(State.PASS, f"shared memory has {total / GIB:.0f} GiB", observed=observed)
 
 

@@ -11,10 +11,9 @@ from gpubalance.checks.probing.clocks import CLOCKS
 from gpubalance.checks.probing.loaded import loaded_samples
 from gpubalance.checks.probing.measured import each_measured, labels_of, numbers_of, peers_of, values_of
 from gpubalance.checks.probing.slowdowns import SLOWDOWNS
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
-
-MARGIN_WARN_C, MARGIN_FAIL_C = 10, 0
-HOTTER_C = 10
+from gpubalance.thresholds import plain
 
 
 def temperature(probe: Probe) -> list[Finding]:
@@ -24,8 +23,11 @@ def temperature(probe: Probe) -> list[Finding]:
     two peers. These numbers are our guess; the distance as a measure is gpud's. No absolute temperature is a fault.
     """
     gpus = gpus_of(probe)
-    what, good = "distance to the slowdown temperature", f"at least {MARGIN_WARN_C} C below slowdown"
-    return [*each_measured(gpus, margin_of, what, _close, good), *_hotter(probe, gpus)]
+    gates = gates_of(probe)
+    warn, fail = gates.pair("temperature_margin")
+    what, good = "distance to the slowdown temperature", f"at least {plain(warn)} C below slowdown"
+    close = each_measured(gpus, margin_of, what, lambda gpu, margin: _close(gpu, margin, warn, fail), good)
+    return [*close, *_hotter(probe, gpus, gates["temperature_peer_warn"])]
 
 
 def margin_of(gpu: Gpu) -> float | str:
@@ -41,27 +43,27 @@ def margin_of(gpu: Gpu) -> float | str:
     return next((reason for reason in reasons if not is_absent(reason)), reasons[0])
 
 
-def _close(gpu: Gpu, margin: float) -> Iterator[Finding]:
-    if margin < MARGIN_WARN_C:
+def _close(gpu: Gpu, margin: float, warn: float, fail: float) -> Iterator[Finding]:
+    if margin < warn:
         yield finding(
-            State.FAIL if margin <= MARGIN_FAIL_C else State.WARN,
+            State.FAIL if margin <= fail else State.WARN,
             f"{gpu.name} is {margin:.0f} C below its slowdown temperature"
             if margin > 0
             else f"{gpu.name} is at its slowdown temperature",
             subject=gpu.label,
             observed=f"{margin:.0f} C",
-            expected=f"at least {MARGIN_WARN_C} C (fails at {MARGIN_FAIL_C})",
+            expected=f"at least {plain(warn)} C (fails at {plain(fail)})",
             next_step="check fans, airflow and heat sink of that GPU",
         )
 
 
-def _hotter(probe: Probe, gpus: Sequence[Gpu]) -> Iterator[Finding]:
+def _hotter(probe: Probe, gpus: Sequence[Gpu], most: float) -> Iterator[Finding]:
     for group in groups_of(gpus):
         degrees = _degrees(probe, group)
         peers = peers_of(group, degrees)
         for gpu in group:
             if len(peers.get(gpu.index, ())) >= 2:
-                yield from _against(gpu, degrees[gpu.index], statistics.median_high(peers[gpu.index]))
+                yield from _against(gpu, degrees[gpu.index], statistics.median_high(peers[gpu.index]), most)
 
 
 def _degrees(probe: Probe, group: Sequence[Gpu]) -> dict[int, float]:
@@ -72,14 +74,14 @@ def _degrees(probe: Probe, group: Sequence[Gpu]) -> dict[int, float]:
     return values_of(group, "temperature_c")
 
 
-def _against(gpu: Gpu, own: float, peers: float) -> Iterator[Finding]:
-    if own - peers > HOTTER_C:
+def _against(gpu: Gpu, own: float, peers: float, most: float) -> Iterator[Finding]:
+    if own - peers > most:
         yield finding(
             State.WARN,
             f"{gpu.name} is {own - peers:.0f} C hotter than its peers",
             subject=gpu.label,
             observed=f"{own:.0f} C",
-            expected=f"at most {peers + HOTTER_C:.0f} C, {HOTTER_C} C above the middle of its peers",
+            expected=f"at most {peers + most:.0f} C, {plain(most)} C above the middle of its peers",
             next_step="check airflow and heat sink of that GPU, and whether somebody else uses it",
         )
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpubalance.checks.finding import Finding, State, counted
+from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.checks.probing.check import Check, Gpu, finding, gpus_of, is_absent, not_measured
 from gpubalance.checks.probing.measured import each_measured, labels_of, numbers_of
+from gpubalance.record.gates import gates_of
 from gpubalance.record.node import Process
 from gpubalance.record.probe import Holder, Probe
+from gpubalance.thresholds import plain
 
-HIDDEN_BYTES = 256 * 2**20
-"""An idle GPU uses a few MB beside what the driver reserves; a CUDA context takes some hundred."""
-
-BUSY_PERCENT = 5
 COMPUTE_MODES = {1: "exclusive (one thread)", 2: "prohibited", 3: "exclusive (one process)"}
 MODE_PROHIBITED = 2
 MODE_VGPU = 2
@@ -40,12 +38,13 @@ def processes(probe: Probe) -> list[Finding]:
 
 def _judge_use(probe: Probe, gpu: Gpu) -> Iterator[Finding]:
     assert probe.node is not None
+    hidden = gates_of(probe)["hidden_memory_warn"]
     here = [process for process in probe.node.processes if process.nvml_index == gpu.index]
     reason = probe.node.missing.get(f"processes on NVML index {gpu.index}")
     if here:
         yield _used_by(gpu, here, in_container=probe.node.container is not None)
-    elif (own_memory(gpu) or 0) > HIDDEN_BYTES:
-        yield _used_by_hidden(gpu, own_memory(gpu) or 0)
+    elif (own_memory(gpu) or 0) > hidden:
+        yield _used_by_hidden(gpu, own_memory(gpu) or 0, hidden)
     elif reason is not None and not is_absent(reason):
         yield finding(State.UNKNOWN, f"processes of {gpu.name} not read: {reason}", subject=gpu.label)
 
@@ -83,23 +82,24 @@ def _process_line(process: Process, *, named: bool) -> str:
     return f"pid {process.pid}, {process.name} of {process.owner}, {size}"
 
 
-def _used_by_hidden(gpu: Gpu, used: int) -> Finding:
+def _used_by_hidden(gpu: Gpu, used: int, most: float) -> Finding:
     return finding(
         State.WARN,
         f"{gpu.name} is in use by processes not visible here",
         subject=gpu.label,
         observed=f"{used / 2**20:.0f} MiB in use, no process listed",
-        expected=f"at most {HIDDEN_BYTES // 2**20} MiB",
+        expected=f"at most {plain(most / 2**20)} MiB",
         next_step=f"look from the host: {STOP}",
     )
 
 
 def idle(probe: Probe) -> list[Finding]:
     """U2: no GPU computes or moves memory for more than 5 % of the time before anything of ours ran (gcm)."""
+    most = gates_of(probe)["busy_warn"]
 
-    def judge(gpu: Gpu, share: float) -> Iterator[Finding]:
-        if share > BUSY_PERCENT:
-            yield _not_idle(gpu, share)
+    def judge(gpu: Gpu, busy_percent: float) -> Iterator[Finding]:
+        if busy_percent / 100 > most:
+            yield _not_idle(gpu, busy_percent, most)
 
     return each_measured(gpus_of(probe), _busy_percent, "utilization", judge, "nothing runs")
 
@@ -110,13 +110,13 @@ def _busy_percent(gpu: Gpu) -> float | str:
     return max(known) if known else gpu.reason("utilization_before_percent")
 
 
-def _not_idle(gpu: Gpu, share: float) -> Finding:
+def _not_idle(gpu: Gpu, share: float, most: float) -> Finding:
     return finding(
         State.WARN,
         f"{gpu.name} is not idle: busy {share:.0f} % of the time",
         subject=gpu.label,
         observed=f"{share:.0f} %",
-        expected=f"at most {BUSY_PERCENT} %",
+        expected=f"at most {percent(most)}",
         next_step=STOP,
     )
 

@@ -1,0 +1,90 @@
+"""Thresholds that were moved: the same run on both sides of each, and the defaults spelled out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubalance.checks.finding import Finding, State
+from gpubalance.checks.verdict import judge
+from gpubalance.record.run import Run
+from gpubalance.thresholds import THRESHOLDS, names_for, spelled
+from tests.checks.helpers import all_of, with_setting
+from tests.checks.test_devices import holding
+from tests.checks.test_probes import probe, probed, with_one_slow
+from tests.checks.test_steps import at_level, looked_at, spikes
+from tests.reports.helpers import KEPT, kept
+
+ORDER = [State.FAIL, State.UNKNOWN, State.WARN, State.INFO, State.PASS, State.SKIP]
+
+
+def under(run: Run, *texts: str) -> Run:
+    return with_setting(run, "thresholds", list(texts))
+
+
+def worst(run: Run, check: str) -> Finding:
+    return min(all_of(run, check), key=lambda finding: ORDER.index(finding.state))
+
+
+SPIKES = looked_at(spikes(100.0), spikes(100.0))  # 10 of 130 ms, 7.69 %, in both passes
+LOW = probed(*[probe(rank, memory_copy_gb_per_s=2000.0) for rank in range(4)])  # 41.5 % of 4814 GB/s
+
+# name: run, check, beside it, value that holds and its state, value that trips and its state
+MOVED: dict[str, tuple[Run, str, str, tuple[str, str], tuple[str, str]]] = {
+    "transient_warn": (SPIKES, "transient", "transient_fail=60", ("7.7", "pass"), ("7.6", "warn")),
+    "transient_fail": (SPIKES, "transient", "transient_warn=1", ("7.7", "warn"), ("7.6", "fail")),
+    "memory_skew_warn": (holding(40, 31.9), "memory_skew", "", ("20.3", "pass"), ("20.2", "warn")),
+    "memory_skew_fail": (holding(60, 41.9), "memory_skew", "", ("30.2", "warn"), ("30.1", "fail")),
+    "memory_full_warn": (holding(31, 20), "memory_skew", "", ("31", "pass"), ("30.9", "warn")),
+    "memory_full_fail": (holding(51, 30), "memory_skew", "", ("51", "warn"), ("50.9", "fail")),
+    "level_warn": (at_level(28.0, 27.0), "level", "", ("28", "pass"), ("28.1", "warn")),
+    "limit_warn": (LOW, "device_speed", "limit_fail=10", ("41.5", "pass"), ("41.6", "warn")),
+    "limit_fail": (LOW, "device_speed", "", ("41.5", "warn"), ("41.6", "fail")),
+}
+for gate, key in (("gemm", "gemm_tflops"), ("memory_copy", "memory_copy_gb_per_s"),
+                  ("host_copy", "device_to_host_gb_per_s")):  # fmt: skip
+    slow = with_one_slow(4, key, 0.88)
+    MOVED |= {
+        f"{gate}_peer_warn": (slow, "device_speed", f"{gate}_peer_fail=30", ("12.1", "pass"), ("11.9", "warn")),
+        f"{gate}_peer_fail": (slow, "device_speed", f"{gate}_peer_warn=2", ("12.1", "warn"), ("11.9", "fail")),
+    }
+
+
+def test_every_gate_of_bench_is_moved_below() -> None:
+    assert set(MOVED) == set(names_for("bench"))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_moved_gate_decides_on_both_sides(name: str) -> None:
+    run, check, beside, holds, trips = MOVED[name]
+    for value, state in (holds, trips):
+        finding = worst(under(run, f"{name}={value}", *filter(None, [beside])), check)
+        assert finding.state.value == state
+        if state in ("warn", "fail"):
+            assert finding.expected is not None
+            assert f"{value} %" in finding.expected
+
+
+def test_a_gate_that_was_asked_for_counts_on_the_cpu_too() -> None:
+    run = looked_at(spikes(100.0), on_cpu=True)
+    assert worst(run, "transient").state is State.PASS
+    assert worst(under(run, "transient_warn=5"), "transient").state is State.WARN
+
+
+DEFAULTS = [threshold for threshold in THRESHOLDS if "bench" in threshold.commands]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_defaults_that_are_spelled_change_nothing(name: str) -> None:
+    run = kept(name)
+    assert "thresholds" not in run.settings
+    every = spelled({threshold.name: threshold.default for threshold in DEFAULTS})
+    assert judge(under(run, *every)) == judge(run)
+
+
+@given(st.sets(st.sampled_from(sorted({each.name.rpartition("_")[0] for each in DEFAULTS}))), st.booleans())
+def test_any_of_the_defaults_spelled_change_nothing(some: set[str], on_cpu: bool) -> None:
+    run = looked_at(spikes(100.0, ranks=2), on_cpu=on_cpu)
+    asked = {e.name: e.default_on(on_cpu=on_cpu) for e in DEFAULTS if e.name.rpartition("_")[0] in some}
+    assert judge(under(run, *spelled(asked))) == judge(run)
