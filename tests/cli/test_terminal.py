@@ -214,7 +214,8 @@ def test_help_works_at_any_width(columns: int) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script_for_completion(shell: str) -> None:
-    done = run_cli("--show-completion", shell)
+    environment = command_environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")  # else: that of the caller
+    done = run_cli("--show-completion", shell, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "_GPUBALANCE_COMPLETE" in done.stdout
 

@@ -152,7 +152,8 @@ def test_a_host_name_that_does_not_resolve_is_no_obstacle(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a namespace of its own")
 def test_an_unknown_uid_without_a_home_can_measure(tmp_path: Path) -> None:
-    environment = {name: value for name, value in command_environment(TMPDIR=str(tmp_path)).items() if name != "HOME"}
+    here = command_environment(TMPDIR=str(tmp_path))
+    environment = {name: value for name, value in here.items() if name not in ("HOME", "XDG_STATE_HOME")}
     who = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
     if subprocess.run([*who, "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("user namespaces are not allowed here")
