@@ -118,6 +118,11 @@ def bench_command(*arguments: str, stand_in: Path | None, module: str) -> list[s
     return [sys.executable, "-c", code, "bench", *arguments]
 
 
+def not_none(table: Any) -> Any:
+    """A table as a file gives it back: empty cells are not numbers. pandas 2 warns of the difference to None."""
+    return table.map(lambda value: float("nan") if value is None else value)
+
+
 def children_of(pid: int) -> list[psutil.Process]:
     """All descendants that live now."""
     try:

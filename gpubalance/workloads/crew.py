@@ -50,7 +50,7 @@ def run(job: Job, rank: int, log: RankLog) -> None:
         log.end()
     if world > 1:
         context.meet()
-        leave()
+        leave(group)
 
 
 def _bind(job: Job, slot: Slot) -> tuple[torch.device, Clock]:

@@ -48,8 +48,10 @@ def data_group(job: Job) -> dist.ProcessGroup | None:
     return group
 
 
-def leave() -> None:
-    """Destroy all groups. CUDA graphs that hold NCCL work must be gone by now, or this never returns."""
-    if torch.cuda.is_initialized():
+def leave(group: dist.ProcessGroup | None) -> None:
+    """Destroy all groups where NCCL carried one. CUDA graphs that hold NCCL work must be gone by now, or this never
+    returns. Gloo alone ends with the process: with torch 2.4 destroying it hangs now and then when a peer is faster.
+    """
+    if group is not None:
         torch.cuda.synchronize()
-    dist.destroy_process_group()
+        dist.destroy_process_group()

@@ -20,6 +20,7 @@ from gpubalance.reports.document import document_text
 from gpubalance.reports.terminal import report_lines
 from tests.checks.probing.test_kept_probes import KEPT as KEPT_PROBES
 from tests.reports.helpers import HOSTILE, KEPT, kept, named, pair, without_ddp
+from tests.support import not_none
 
 Streams = pytest.CaptureFixture[bytes]
 
@@ -56,7 +57,7 @@ def test_a_run_that_was_judged_by_other_rules_is_judged_again(tmp_path: Path, ca
 def test_csv_holds_the_samples_and_reads_back(capsysbinary: Streams) -> None:
     assert entry.run(["report", str(KEPT["h200x2-slow"]), "--to", "csv"]) == 0
     table = pd.read_csv(io.BytesIO(capsysbinary.readouterr().out))
-    pd.testing.assert_frame_equal(table, samples_table(kept("h200x2-slow")), check_dtype=False)
+    pd.testing.assert_frame_equal(table, not_none(samples_table(kept("h200x2-slow"))), check_dtype=False)
     assert set(table["device"]) == {0, 1}
     assert len(table) == 2 * 501
 

@@ -11,6 +11,7 @@ from gpubalance.record.run import Phase, Run
 from gpubalance.record.samples import DeviceSamples, Samples
 from gpubalance.record.tables import phase_at, samples_table, steps_table
 from gpubalance.testing.runs import make_attempt, make_run
+from tests.support import not_none
 
 UUIDS = [f"GPU-{index + 1:08x}-aaaa-bbbb-cccc-{index:012d}" for index in range(2)]
 PHASES = [
@@ -51,7 +52,7 @@ def test_what_was_not_measured_is_missing_and_never_zero() -> None:
 def test_samples_as_csv_have_empty_cells_where_nothing_was_measured() -> None:
     text = samples_table(sampled()).to_csv(index=False)
     assert text.splitlines()[-1] == f"7.5,1,{UUIDS[1]},ddp fenced,,"
-    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), samples_table(sampled()), check_dtype=False)
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), not_none(samples_table(sampled())), check_dtype=False)
 
 
 def test_steps_are_a_row_a_fenced_step_and_rank() -> None:

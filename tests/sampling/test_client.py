@@ -205,6 +205,7 @@ def test_a_driver_that_hangs_at_first_is_given_up_with_the_name_of_the_call(
     start: Start, monkeypatch: pytest.MonkeyPatch, call: str, device: int | None, named: str
 ) -> None:
     monkeypatch.setattr(client, "CALL_LIMIT_S", 0.4)
+    monkeypatch.setattr(client, "INIT_LIMIT_S", 1.6)
     sensor = start(with_faults({"call": call, "device": device, "delay_s": FOR_EVER_S}))
     with pytest.raises(CannotMeasureError) as caught:
         sensor.node()
