@@ -34,12 +34,13 @@ def run(job: Job, rank: int, log: RankLog) -> None:
     slot = job.slots[rank]
     device, clock = _bind(job, slot)
     log.write("device", **_who(slot, device))
-    world = len(job.slots) if job.crew == "ranks" else 1
+    ranked = job.crew == "ranks"  # a single rank has its groups as well: DDP does not work without
+    world = len(job.slots) if ranked else 1
     log.begin("join")
     log.where = "collective"
-    if world > 1:
+    if ranked:
         join_control(job, rank, world)
-    group = data_group(job) if world > 1 else None
+    group = data_group(job) if ranked else None
     log.left()
     context = Context(job, rank, world, slot, device, group, clock, log)
     log.end()
@@ -48,7 +49,7 @@ def run(job: Job, rank: int, log: RankLog) -> None:
         log.begin(phase)
         PHASES[phase](context)
         log.end()
-    if world > 1:
+    if ranked:
         context.meet()
         leave(group)
 

@@ -214,3 +214,13 @@ def test_gpus_that_torch_cannot_use_are_no_verdict_and_never_a_cpu_run(tmp_path:
 def torch_sees_gpus() -> bool:
     code = "import torch, sys; sys.exit(torch.cuda.is_available())"
     return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode != 0
+
+
+def test_one_rank_alone_trains_and_has_no_peers_to_be_judged_by(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    one = ["bench", "--device", "cpu", "--nproc", "1", "--batch", "32", "--workload", "ddp", "--out", str(out)]
+    done = run_cli(*one, env=command_environment(XDG_STATE_HOME=str(tmp_path)))
+    run = load_run(out)
+    assert not run.errors
+    assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24]
+    assert (done.returncode, "one device has no peers" in done.stdout.replace("\n            ", " ")) == (3, True)

@@ -108,3 +108,13 @@ def test_torchrun_on_gpus(tmp_path: Path) -> None:
     assert run.plan.launcher == "torchrun", done.stderr
     assert run.plan.backend == "nccl"
     assert done.returncode == 0, done.stdout
+
+
+def test_one_gpu_alone_trains_and_is_held_against_its_limits(tmp_path: Path) -> None:
+    done = run_cli("bench", "--nproc", "1", "--json", env=command_environment(XDG_STATE_HOME=str(tmp_path)))
+    document = json.loads(done.stdout)
+    run = Run.model_validate(document["run"])
+    assert not run.errors
+    assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24]
+    assert finding(document["judgement"], "device_speed")["state"] == "pass"
+    assert done.returncode == 0
