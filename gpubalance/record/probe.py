@@ -160,7 +160,6 @@ class TorchDetail(Record):
     arch_list: list[str] = Field(default_factory=list)
     cuda_available: bool | None = None
     device_count: int | None = None
-    uuids: list[str] = Field(default_factory=list)
     seconds: float | None = None
     """How long the import took."""
     error: str | None = None

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Gpu, gpus_of
 from gpubalance.checks.probing.verdict import ProbeJudgement
-from gpubalance.record.probe import Peer, Probe
+from gpubalance.record.probe import Probe
 from gpubalance.record.untrusted import STDIN
+from gpubalance.reports.common_tables import speed_cells
 from gpubalance.reports.printable import printable
+from gpubalance.reports.probe_tables import links_up, way_of
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.terminal import WIDTH, WORDS, Line
 
@@ -27,15 +29,6 @@ COUNTED = (
     (State.SKIP, "not applicable"),
     (State.UNKNOWN, "not measured"),
 )
-LINKS = {
-    "INTERNAL": "board",
-    "SINGLE": "PIX",
-    "MULTIPLE": "PXB",
-    "HOSTBRIDGE": "PHB",
-    "NODE": "NODE",
-    "SYSTEM": "SYS",
-}
-"""nvidia-smi topo's words for the nearest common ancestor."""
 
 
 def probe_lines(probe: Probe, judgement: ProbeJudgement, saved: str | None, *, verbose: bool = False) -> list[Line]:
@@ -148,19 +141,12 @@ def _device(gpu: Gpu) -> tuple[str, ...]:
         _gib(gpu.device.memory_total_bytes),
         _gib(gpu.number("memory_used_bytes"), 1),
         _number(gpu.number("utilization_percent")),
-        _links(gpu),
+        links_up(gpu),
         _pcie(gpu),
         _number(gpu.number("sm_clock_mhz")),
         _number(gpu.number("power_w")),
         _number(gpu.number("temperature_c")),
     )
-
-
-def _links(gpu: Gpu) -> str:
-    if not gpu.detail.links:
-        return "-"
-    up = sum(1 for link in gpu.detail.links if link.active)
-    return f"{up}/{len(gpu.detail.links)}"
 
 
 def _pcie(gpu: Gpu) -> str:
@@ -184,17 +170,8 @@ def _matrix(probe: Probe) -> list[str]:
     rows: list[tuple[str, ...]] = [("to GPU", *(str(gpu.index) for gpu in gpus))]
     for gpu in gpus:
         peers = {peer.nvml_index: peer for peer in gpu.detail.peers}
-        rows.append((gpu.name, *("." if o.index == gpu.index else _way(peers.get(o.index)) for o in gpus)))
+        rows.append((gpu.name, *("." if o.index == gpu.index else way_of(peers.get(o.index)) for o in gpus)))
     return [*aligned(rows), "NVL: peer access over NVLink; else nvidia-smi's words, ! where peers cannot read"]
-
-
-def _way(peer: Peer | None) -> str:
-    if peer is None:
-        return "-"
-    if peer.p2p.get("nvlink") == "OK":
-        return "NVL"
-    way = LINKS.get(peer.topology or "", peer.topology or "-")
-    return way if peer.p2p.get("read") in ("OK", None) else f"{way}!"
 
 
 def _loads(probe: Probe) -> list[str]:
@@ -204,15 +181,10 @@ def _loads(probe: Probe) -> list[str]:
         ("under load", "product", "memory", "to GPU", "from GPU", "seconds"),
         ("", "TFLOP/s", *["GB/s"] * 3, ""),
     ]
-    for result in probe.load.results:
-        speed = result.speed
-        cells = ["-"] * 4 if speed is None else [
-            f"{speed.gemm_tflops:.1f}",
-            f"{speed.memory_copy_gb_per_s:.0f}",
-            f"{speed.host_to_device_gb_per_s:.1f}",
-            f"{speed.device_to_host_gb_per_s:.1f}",
-        ]  # fmt: skip
-        rows.append((f"GPU {probe.load.devices[result.device]}", *cells, f"{result.seconds:.1f}"))
+    rows += [
+        (f"GPU {probe.load.devices[result.device]}", *speed_cells(result.speed), f"{result.seconds:.1f}")
+        for result in probe.load.results
+    ]
     return aligned(rows)
 
 

@@ -16,7 +16,6 @@ from gpubalance.reports.common_tables import (
     versions_table,
     with_rows,
 )
-from gpubalance.reports.probe_report import LINKS
 from gpubalance.reports.table import NONE, Column, Table, number, words
 
 _DEVICE = (
@@ -32,6 +31,16 @@ _DEVICE = (
     Column("temp", "C"),
 )
 GIB = 2.0**-30
+
+LINKS = {
+    "INTERNAL": "board",
+    "SINGLE": "PIX",
+    "MULTIPLE": "PXB",
+    "HOSTBRIDGE": "PHB",
+    "NODE": "NODE",
+    "SYSTEM": "SYS",
+}
+"""nvidia-smi topo's words for the nearest common ancestor."""
 
 
 def device_table(probe: Probe) -> Table:
@@ -51,7 +60,7 @@ def _device(gpu: Gpu) -> tuple[str, ...]:
         number(gpu.device.memory_total_bytes, scale=GIB),
         number(gpu.number("memory_used_bytes"), 1, GIB),
         number(gpu.number("utilization_percent")),
-        _links(gpu),
+        links_up(gpu),
         _pcie(gpu),
         number(gpu.number("sm_clock_mhz")),
         number(gpu.number("power_w")),
@@ -59,7 +68,8 @@ def _device(gpu: Gpu) -> tuple[str, ...]:
     )
 
 
-def _links(gpu: Gpu) -> str:
+def links_up(gpu: Gpu) -> str:
+    """NVLinks that are up, of those that the GPU has: 14/18."""
     links = gpu.detail.links
     return f"{sum(1 for link in links if link.active)}/{len(links)}" if links else NONE
 

@@ -82,7 +82,7 @@ def probe(
         with _torch(folder, environment, profile) as torch:
             look = _Look()
             host = HostDetail() if profile is not None else read_host(root, os.environ)
-            _look(settings, folder, look, profile, start_s, module, load_limit_s)
+            _look(settings, folder, environment, look, profile, start_s, module, load_limit_s)
             answer = _simulated_torch(profile) if torch is None else torch.answer()
     record = Probe(
         gpubalance_version=__version__,
@@ -153,6 +153,7 @@ def _simulated_torch(profile: Mapping[str, Any] | None) -> TorchDetail:
 def _look(
     settings: ProbeSettings,
     folder: Path,
+    environment: Mapping[str, str],
     look: _Look,
     profile: dict[str, Any] | None,
     start_s: float,
@@ -163,7 +164,6 @@ def _look(
     if profile is not None:
         stand_in = folder / "profile.json"
         stand_in.write_text(json.dumps(profile))
-    environment = child_environment(os.environ, ())
     sensor = SensorProcess(folder, SAMPLE_INTERVAL_S, environment, stand_in)
     try:
         try:

@@ -247,6 +247,5 @@ def _torch(devices: Sequence[Device]) -> dict[str, Any]:
         "arch_list": ["sm_80", "sm_90", "sm_100"],
         "cuda_available": bool(devices),
         "device_count": len(devices),
-        "uuids": [device.uuid for device in devices if device.uuid],
         "seconds": 3.0,
     }
