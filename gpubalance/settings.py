@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpubalance.errors import UsageError
 from gpubalance.thresholds import parse_thresholds
@@ -92,6 +93,7 @@ class BenchSettings:
         _one_of("launcher", self.launcher, ("auto", "env", "none"))
         _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
         parse_thresholds(self.thresholds, "bench")
+        _each_fault_once(self.inject)
         for workload in self.workloads or ():
             _one_of("workload", workload, WORKLOADS)
         if not self.sample_interval_s >= MIN_SAMPLE_INTERVAL_S:  # NaN is not either
@@ -156,12 +158,16 @@ class Fault:
     ms: float | None = None
     factor: float | None = None
     every: int | None = None
+    mib: float | None = None
+    device: int | None = None
+    """Index into the plan's devices."""
+    processes: int | None = None
 
     def spelled(self) -> str:
         """The text that `parse_fault` would read back."""
         values = [
             f"{name}={str(value).removesuffix('.0')}"
-            for name in ("rank", "percent", "ms", "factor", "every")
+            for name in ("rank", "percent", "ms", "factor", "every", "mib", "device", "processes")
             if (value := getattr(self, name)) is not None
         ]
         return f"{self.kind}:{','.join(values)}"
@@ -173,8 +179,36 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "memory": ("percent",),
     "data": ("factor",),
     "transient": ("percent", "every"),
+    "loader": ("ms",),
+    "copies": ("mib",),
+    "backward": ("percent",),
+    "context": ("device",),
+    "hog": ("processes",),
+    "rival": (),
 }
 """Kinds of fault and the values each needs beside `rank`."""
+
+GPU_FAULTS = ("memory", "context", "rival")
+"""Kinds that act on a GPU only."""
+
+MOST_HOGS = 64
+"""Busy processes that anybody would start on purpose on one core."""
+
+_WHOLE = ("rank", "every", "device", "processes")
+_FROM_ZERO = ("rank", "device")
+
+
+def _each_fault_once(faults: Sequence[Fault]) -> None:
+    """Different kinds add up on a rank; one kind twice would leave open which of the two counts."""
+    first: dict[tuple[str, int], Fault] = {}
+    for fault in faults:
+        other = first.get((fault.kind, fault.rank))
+        if other is not None:
+            raise UsageError(
+                f"--inject {other.spelled()} and {fault.spelled()}: one kind of fault is played once on a rank",
+                "give one of them, or two kinds",
+            )
+        first[fault.kind, fault.rank] = fault
 
 
 def parse_fault(text: str) -> Fault:
@@ -194,21 +228,17 @@ def parse_fault(text: str) -> Fault:
 
 
 def _checked_fault(text: str, kind: str, values: dict[str, float]) -> Fault:
-    whole = {name: values[name] for name in ("rank", "every") if name in values}
+    whole = {name: values[name] for name in _WHOLE if name in values}
     if any(value != int(value) or value < 0 for value in whole.values()):
-        raise UsageError(f"fault {text!r}: rank and every are whole numbers", _fault_example(kind))
-    if any(values[name] <= 0 for name in values if name != "rank"):
-        raise UsageError(f"fault {text!r}: every value but rank must be above 0", _fault_example(kind))
+        raise UsageError(f"fault {text!r}: {' and '.join(whole)} must be whole numbers", _fault_example(kind))
+    if any(values[name] <= 0 for name in values if name not in _FROM_ZERO):
+        raise UsageError(f"fault {text!r}: every value but rank and device must be above 0", _fault_example(kind))
     if kind == "memory" and values["percent"] > 95:
         raise UsageError(f"fault {text!r}: more than 95 % of a device cannot be taken", _fault_example(kind))
-    return Fault(
-        kind=kind,
-        rank=int(values["rank"]),
-        percent=values.get("percent"),
-        ms=values.get("ms"),
-        factor=values.get("factor"),
-        every=int(values["every"]) if "every" in values else None,
-    )
+    if kind == "hog" and values["processes"] > MOST_HOGS:
+        raise UsageError(f"fault {text!r}: more than {MOST_HOGS} processes are not started", _fault_example(kind))
+    read: dict[str, Any] = {**values, **{name: int(value) for name, value in whole.items()}}
+    return Fault(kind=kind, **read)
 
 
 def _number(text: str, kind: str, value: str) -> float:
@@ -228,6 +258,12 @@ def _fault_example(kind: str) -> str:
         "memory": "memory:rank=0,percent=35",
         "data": "data:rank=1,factor=1.5",
         "transient": "transient:rank=1,percent=100,every=10",
+        "loader": "loader:rank=1,ms=5",
+        "copies": "copies:rank=1,mib=256",
+        "backward": "backward:rank=1,percent=20",
+        "context": "context:rank=1,device=0",
+        "hog": "hog:rank=1,processes=2",
+        "rival": "rival:rank=1",
     }
     return f"for example: --inject {examples[kind]}"
 

@@ -10,11 +10,13 @@ from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Phase, Skipped
 from gpubalance.record.timings import (
+    STAGES,
     CollectiveRow,
     DataParallelResult,
     DdpAttempt,
     DeviceProbe,
     FencedBlock,
+    HostUse,
     RankInfo,
     RankMemory,
     RankSteps,
@@ -38,6 +40,8 @@ class Measured:
     data_parallel: DataParallelResult | None = None
     memory: list[RankMemory] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    pass_number: int | None = None
+    """Which of the job's passes this is; None for a whole crew."""
 
 
 def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
@@ -45,14 +49,60 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
     return Measured(
         ranks=_ranks(job, events),
         phases=_phases(job, events, start_s),
-        ddp=_ddp(job, events, start_s),
+        ddp=None if job.passes else _ddp(job, events, start_s),
         solo=[SoloResult(**values) for values in _by_rank(job, events, "solo")],
         probes=[DeviceProbe(**values) for values in _by_rank(job, events, "probe")],
         collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
         data_parallel=_data_parallel(events),
-        memory=[RankMemory(**values) for values in _by_rank(job, events, "memory")],
+        memory=[] if job.passes else _memory(job, events),
         skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")] + _unreadable(events),
     )
+
+
+def collect_passes(job: Job, events: Events, start_s: float) -> list[Measured]:
+    """Each pass of the job that every rank finished, in order: its attempt, its memory, who the ranks are, and as
+    phases the pass itself (named ddp) and the windows in it.
+    """
+    ranks = _ranks(job, events)
+    finished = []
+    for number in range(len(job.passes)):
+        inside = {rank: _pass_lines(lines, number) for rank, lines in events.items()}
+        attempt = _ddp(job, inside, start_s) if inside and all(inside.values()) else None
+        if attempt is None:
+            continue
+        finished.append(
+            Measured(
+                ranks=ranks,
+                phases=[_pass_phase(job, inside, start_s), *_windows(job, inside, start_s)],
+                ddp=attempt,
+                memory=_memory(job, inside),
+                pass_number=number,
+            )
+        )
+    return finished
+
+
+def _pass_lines(lines: Sequence[Event], number: int) -> list[Event]:
+    """From a pass's begin to its end, both included; [] when either is missing."""
+    edges = [
+        index
+        for index, event in enumerate(lines)
+        if event["event"] in ("pass_begin", "pass_end") and event["number"] == number
+    ]
+    return list(lines[edges[0] : edges[1] + 1]) if len(edges) == 2 else []
+
+
+def _pass_phase(job: Job, inside: Events, start_s: float) -> Phase:
+    return Phase(
+        name="ddp",
+        attempt=job.attempt,
+        begin_s=round(min(lines[0]["t_s"] for lines in inside.values()) - start_s, 4),
+        end_s=round(max(lines[-1]["t_s"] for lines in inside.values()) - start_s, 4),
+    )
+
+
+def _memory(job: Job, events: Events) -> list[RankMemory]:
+    return [RankMemory(**values) for values in _by_rank(job, events, "memory")]
 
 
 def _unreadable(events: Events) -> list[Skipped]:
@@ -157,25 +207,38 @@ def _ddp(job: Job, events: Events, start_s: float) -> DdpAttempt | None:
         warm_up=WarmUp(**_values(warm_up[0])) if warm_up else None,
         complete=ended,
         ranks=[
-            RankSteps(
-                rank=rank,
-                device=job.slots[rank].device,
-                samples_per_step=steady[rank][0]["samples"],
-                units_per_step=steady[rank][0]["units"],
-                fenced=[
-                    FencedBlock(
-                        begin_s=round(block["begin"] - start_s, 4),
-                        compute_ms=block["compute_ms"],
-                        fence_ms=block["fence_ms"],
-                        transfer_ms=block["transfer_ms"],
-                    )
-                    for block in blocks[rank][:common]
-                ],
-                overlapped_step_ms=[event["step_ms"] for event in _named(lines, "overlapped")],
-                loss=next((event["loss"] for event in _named(lines, "ddp_end")), None),
-            )
+            _rank_steps(job, rank, lines, steady[rank][0], blocks[rank][:common], start_s)
             for rank, lines in events.items()
         ],
+    )
+
+
+def _rank_steps(
+    job: Job, rank: int, lines: Sequence[Event], steady: Event, blocks: Sequence[Event], start_s: float
+) -> RankSteps:
+    staged = all("stages_ms" in block for block in blocks)
+    collector, device_step = _named(lines, "collector"), _named(lines, "device_step")
+    return RankSteps(
+        rank=rank,
+        device=job.slots[rank].device,
+        samples_per_step=steady["samples"],
+        units_per_step=steady["units"],
+        fenced=[
+            FencedBlock(
+                begin_s=round(block["begin"] - start_s, 4),
+                compute_ms=block["compute_ms"],
+                fence_ms=block["fence_ms"],
+                transfer_ms=block["transfer_ms"],
+            )
+            for block in blocks
+        ],
+        overlapped_step_ms=[event["step_ms"] for event in _named(lines, "overlapped")],
+        loss=next((event["loss"] for event in _named(lines, "ddp_end")), None),
+        stages_ms={stage: [block["stages_ms"][stage] for block in blocks] for stage in STAGES} if staged else {},
+        host=[HostUse(**block["host"]) for block in blocks] if staged else [],
+        collector_ms=collector[0]["collector_ms"] if collector else None,
+        device_step_ms=device_step[0]["device_step_ms"] if device_step else None,
+        device_step_missing=device_step[0]["device_step_missing"] if device_step else None,
     )
 
 

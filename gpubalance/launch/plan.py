@@ -16,7 +16,7 @@ from gpubalance.node.host import ranks_that_fit
 from gpubalance.node.nvml import explain
 from gpubalance.record.node import Device, Node, Process
 from gpubalance.record.run import Plan, Skipped
-from gpubalance.settings import WORKLOADS, BenchSettings
+from gpubalance.settings import GPU_FAULTS, WORKLOADS, BenchSettings
 
 BUSY_MEMORY_BYTES = 256 * 2**20
 """An idle GPU shows a few MB by the v2 call; a bare CUDA context of somebody else is 300 to 600 MB."""
@@ -39,7 +39,7 @@ def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, 
     workloads, skipped = _workloads(settings, kind, ranks)
     batch = settings.batch if settings.batch is not None else default_batch * ranks
     notes += _check_batch(batch, ranks, workloads, explicit=settings.workloads is not None)
-    _check_faults(settings, ranks)
+    _check_faults(settings, kind, ranks)
     plan = Plan(
         backend="nccl" if kind == "cuda" else "gloo",
         launcher=share.launcher,
@@ -255,10 +255,18 @@ def _check_batch(batch: int, ranks: int, workloads: Sequence[str], *, explicit: 
     return []
 
 
-def _check_faults(settings: BenchSettings, ranks: int) -> None:
+def _check_faults(settings: BenchSettings, kind: str, ranks: int) -> None:
+    """Raise UsageError for a fault that these ranks or devices cannot play. Rank r works on device r."""
     for fault in settings.inject:
+        spelled = f"--inject {fault.spelled()}"
         if fault.rank >= ranks:
-            raise UsageError(f"--inject {fault.spelled()}: there are only ranks 0 to {ranks - 1}")
+            raise UsageError(f"{spelled}: there are only ranks 0 to {ranks - 1}")
+        if fault.kind in GPU_FAULTS and kind == "cpu":
+            raise UsageError(f"{spelled}: this fault acts on a GPU, and the ranks work on the CPU")
+        if fault.device is not None and fault.device >= ranks:
+            raise UsageError(f"{spelled}: there are only devices 0 to {ranks - 1}")
+        if fault.device == fault.rank:
+            raise UsageError(f"{spelled}: device {fault.device} is that rank's own", "name the device of another rank")
 
 
 def _check_room(plan: Plan) -> None:

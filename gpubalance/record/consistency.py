@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpubalance.record.gates import gates_problem
 from gpubalance.record.run import Run
-from gpubalance.record.timings import DdpAttempt
+from gpubalance.record.timings import STAGES, DdpAttempt
 
 
 def contradiction(run: Run) -> str | None:
     """The first place where a run contradicts itself, in words; None when everything fits."""
-    checks = (_devices, _attempts, _samples, _numbers, _margin, _thresholds)
+    checks = (_devices, _attempts, _stages, _samples, _numbers, _margin, _thresholds)
     return next((text for check in checks for text in check(run)), None)
 
 
@@ -64,6 +64,24 @@ def _steps(attempt: DdpAttempt) -> set[int]:
     return {len(values) for block in blocks for values in (block.compute_ms, block.fence_ms, block.transfer_ms)}
 
 
+def _stages(run: Run) -> Iterator[str]:
+    """Stages and host use: one value a fenced block, or none at all."""
+    for index, attempt in enumerate(run.ddp):
+        for steps in attempt.ranks:
+            place = f"ddp.{index}.ranks.{steps.rank}"
+            blocks = len(steps.fenced)
+            if steps.stages_ms and set(steps.stages_ms) != set(STAGES):
+                yield f"{place}: stages_ms has not the stages {', '.join(STAGES)}"
+            if any(len(values) != blocks for values in steps.stages_ms.values()):
+                yield f"{place}: stages_ms has not one value a block"
+            if any(value < 0 for values in steps.stages_ms.values() for value in values):
+                yield f"{place}: stages_ms holds a time below 0"
+            if len(steps.host) not in (0, blocks):
+                yield f"{place}: host has not one entry a block"
+            if any(value is not None and value < 0 for use in steps.host for value in use.model_dump().values()):
+                yield f"{place}: host holds a number below 0"
+
+
 def _samples(run: Run) -> Iterator[str]:
     ticks = len(run.samples.t_s)
     for samples in run.samples.devices:
@@ -80,6 +98,9 @@ def _numbers(run: Run) -> Iterator[str]:
         "plan.per_rank_batch": [run.plan.per_rank_batch],
         "ddp: compute_ms": [value for rank in ranks for block in rank.fenced for value in block.compute_ms],
         "ddp: overlapped_step_ms": [value for rank in ranks for value in rank.overlapped_step_ms],
+        "ddp: device_step_ms": [rank.device_step_ms for rank in ranks if rank.device_step_ms is not None],
+        "ddp: collector_ms": [rank.collector_ms for rank in ranks if rank.collector_ms is not None],
+        "ddp: host wall_s": [use.wall_s for rank in ranks for use in rank.host],
         "ddp: samples_per_step": [rank.samples_per_step for rank in ranks],
         "solo: samples_per_step": [solo.samples_per_step for solo in run.solo],
         "ddp: units_per_step": [rank.units_per_step for rank in ranks],
@@ -89,6 +110,7 @@ def _numbers(run: Run) -> Iterator[str]:
         "probes: memory_copy_gb_per_s": [probe.memory_copy_gb_per_s for probe in run.probes],
         "probes: host_to_device_gb_per_s": [probe.host_to_device_gb_per_s for probe in run.probes],
         "probes: device_to_host_gb_per_s": [probe.device_to_host_gb_per_s for probe in run.probes],
+        "probes: launch_us": [probe.launch_us for probe in run.probes if probe.launch_us is not None],
         "data_parallel: step_ms": [value for p in parallel for value in (p.step_ms, p.one_device_step_ms)],
         "data_parallel: number of devices": [
             len(values) for p in parallel for values in (p.shards, p.peak_memory_bytes)

@@ -46,6 +46,10 @@ class Job:
     group_timeout_s: float
     log_folder: str
     seed: int
+    passes: tuple[tuple[dict[str, Any], ...], ...] = ()
+    """Faults of each short pass of the phase `passes`, in order; they stand in place of `faults` there."""
+    pass_overlapped: bool = True
+    """Whether each of these passes measures the real, overlapped step rate as well."""
 
     def log_path(self, rank: int) -> Path:
         """Where rank writes its log."""
@@ -70,4 +74,5 @@ class Job:
         values["slots"] = tuple(Slot(**{**slot, "cores": tuple(slot["cores"])}) for slot in values["slots"])
         values["phases"] = tuple(values["phases"])
         values["faults"] = tuple(values["faults"])
+        values["passes"] = tuple(tuple(faults) for faults in values.get("passes", ()))
         return cls(**values)

@@ -24,6 +24,24 @@ class FencedBlock(Record):
     transfer_ms: list[float]
 
 
+STAGES = ("update", "input", "copy", "forward", "backward")
+"""Parts of compute in the order in which a fenced step runs them."""
+
+
+class HostUse(Record):
+    """What the host spent on one rank's process during one fenced block (getrusage, all its threads)."""
+
+    wall_s: float
+    cpu_s: float
+    """User and system time; it exceeds wall_s where several threads are busy."""
+    voluntary_switches: int
+    """The process waited for something."""
+    involuntary_switches: int
+    """The process was made to leave its core although it had work."""
+    queued_s: float | None = None
+    """Time that the rank's main thread had work and no core; null where the kernel does not count it."""
+
+
 class RankSteps(Record):
     """All blocks of one rank in one attempt of the ddp phase, oldest first."""
 
@@ -39,6 +57,17 @@ class RankSteps(Record):
     """Mean step of each overlapped block, communication overlapped as in real training."""
     loss: float | None = None
     """Last training loss; null when it is not finite."""
+    stages_ms: dict[str, list[float]] = Field(default_factory=dict)
+    """Stage of `STAGES` -> the median over a block's steps, one value a fenced block. `update`, `copy`, `forward` and
+    `backward` are marks on the device; `input` is the host waiting for its next batch, which a device that still has
+    work queued does not feel. On a CPU the stages of a step add up to its compute. Empty in older runs."""
+    device_step_ms: float | None = None
+    """The local step, with this rank's extra device work, replayed as a CUDA graph: no host in it."""
+    device_step_missing: str | None = None
+    host: list[HostUse] = Field(default_factory=list)
+    """One a fenced block. Empty in older runs."""
+    collector_ms: float | None = None
+    """Median compute of one more fenced block, with Python's garbage collector on."""
 
 
 class WarmUp(Record):
@@ -92,6 +121,8 @@ class DeviceProbe(Record):
     host_to_device_gb_per_s: float
     device_to_host_gb_per_s: float
     """Copies from and to pinned host memory."""
+    launch_us: float | None = None
+    """Host time to launch one tiny kernel. Null in older runs."""
 
 
 class CollectiveRow(Record):

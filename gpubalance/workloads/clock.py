@@ -32,6 +32,10 @@ class Clock(Protocol):
         """Return when the device has come to this mark; what was given to it later may still run."""
         ...
 
+    def host_ns(self, mark: Mark) -> int:
+        """The host's nanoseconds at a mark that was made just now."""
+        ...
+
 
 class CudaClock:
     """CUDA events on the current stream; the resolution is 0.5 us (cudaEventElapsedTime)."""
@@ -54,6 +58,10 @@ class CudaClock:
         """Wait for this event alone."""
         mark.synchronize()
 
+    def host_ns(self, mark: torch.cuda.Event) -> int:  # noqa: ARG002  (an event knows the device's time only)
+        """Nanoseconds now."""
+        return time.perf_counter_ns()
+
 
 class HostClock:
     """The monotonic clock of the host; work on a CPU is done when the call returns."""
@@ -71,3 +79,7 @@ class HostClock:
 
     def reach(self, mark: int) -> None:
         """It is behind us."""
+
+    def host_ns(self, mark: int) -> int:
+        """The mark itself."""
+        return mark

@@ -11,7 +11,7 @@ import torch
 
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.rank_log import RankLog
-from gpubalance.workloads import collectives, data_parallel, ddp, load, solo
+from gpubalance.workloads import collectives, data_parallel, ddp, load, passes, solo
 from gpubalance.workloads.clock import Clock, CudaClock, HostClock
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.process_group import data_group, join_control, leave
@@ -19,6 +19,7 @@ from gpubalance.workloads.process_group import data_group, join_control, leave
 PHASES: dict[str, Callable[[Context], None]] = {
     "solo": solo.run,
     "ddp": ddp.run,
+    "passes": passes.run,
     "collectives": collectives.run,
     "data_parallel": data_parallel.run,
     "load": load.run,

@@ -1,10 +1,12 @@
-"""Three quick measures of a device alone: matrix product, memory copy, and copies to and from pinned host memory.
+"""Quick measures of a device alone: matrix product, memory copy, copies to and from pinned host memory, and launches.
 
 All devices are measured at the same time, as training would use them.
 """
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -21,6 +23,9 @@ COPY_BYTES = 2**30
 """Several times the second-level cache of any GPU."""
 
 HOST_COPY_BYTES = 2**28
+LAUNCHES, LAUNCH_GROUPS = 2000, 9
+"""Tiny kernels launched in a row, about 8 ms, so that a group sees the host's scheduler; median over groups."""
+
 SECONDS = 0.3
 PRODUCT_SECONDS = 0.5
 SETTLE_SECONDS = 1.5
@@ -38,6 +43,7 @@ def run(context: Context) -> None:
         memory_copy_gb_per_s=_device_copy(context),
         host_to_device_gb_per_s=_host_copy(context, to_device=True),
         device_to_host_gb_per_s=_host_copy(context, to_device=False),
+        launch_us=launch_us(context),
     )
     torch.cuda.empty_cache()
 
@@ -65,6 +71,23 @@ def _gemm(context: Context, dtype: torch.dtype) -> float:
         end = deque(marks, maxlen=1).pop()
         context.clock.wait()
     return 2 * MATRIX_EDGE**3 / (context.clock.milliseconds(begin, end) / timed / 1000) / 1e12
+
+
+def launch_us(context: Context) -> float:
+    """Host time to launch one tiny kernel, in a row of them that the device works off faster than they come."""
+    tiny = torch.ones(8, device=context.device)
+    context.meet()
+
+    def group() -> float:
+        begin_s = time.perf_counter()
+        for _ in range(LAUNCHES):
+            tiny.add_(1.0)
+        taken_s = time.perf_counter() - begin_s
+        context.clock.wait()
+        return 1e6 * taken_s / LAUNCHES
+
+    group()
+    return statistics.median(group() for _ in range(LAUNCH_GROUPS))
 
 
 def _device_copy(context: Context) -> float:

@@ -10,8 +10,10 @@ import torch
 
 from gpubalance.workloads import probes
 from gpubalance.workloads.context import Context
+from gpubalance.workloads.extra_work import ExtraWork
+from gpubalance.workloads.graph import graph_step
 from gpubalance.workloads.inject import Faults
-from gpubalance.workloads.timed_loop import collector_off, mean_step, median_step
+from gpubalance.workloads.timed_loop import collector_off, mean_step, median_step, quiet_step, steps_in
 from gpubalance.workloads.training_step import TrainingStep
 
 SECONDS = 0.7
@@ -21,22 +23,27 @@ DIGEST_STEPS = 3
 
 
 def run(context: Context) -> None:
-    """The solo phase of one rank."""
-    faults = Faults.of_rank(context.job, context.rank, context.device, context.clock)
+    """The solo phase of one rank, its probes included."""
+    extra = ExtraWork(context.device, context.clock)
+    faults = Faults.of_rank(context.job.faults, context.rank, extra)
     step = TrainingStep(context, faults, batch_seed=context.job.seed)
     digest = output_digest(step)
     context.log.write("progress", done="digest")
-
-    def whole() -> None:
-        step.local(step.model)
-        step.update()
-
     with collector_off():
-        first_ms = median_step(whole, context.clock, 5, 4)
-        faults.calibrate(first_ms)
-        eager_ms = mean_step(whole, context.clock, steps_in(SECONDS, first_ms))
-        context.log.write("progress", done="eager")
-        graph_ms, missing = graph_step(context, step, eager_ms)
+        if faults.needs_extra:
+            shared = context.device.type == "cpu"
+            extra.calibrate(quiet_step(lambda: step.healthy(step.planned_batch), context.clock, 5, 4, shared=shared))
+        with faults.playing(context.job, context.rank):
+            _steps(context, step, digest)
+            if context.device.type == "cuda":
+                probes.run(context)
+
+
+def _steps(context: Context, step: TrainingStep, digest: str) -> None:
+    first_ms = median_step(step.local, context.clock, 5, 4)
+    eager_ms = mean_step(step.local, context.clock, steps_in(SECONDS, first_ms))
+    context.log.write("progress", done="eager")
+    graph_ms, missing = graph_step(context, step, eager_ms, SECONDS)
     context.log.write(
         "solo",
         eager_step_ms=eager_ms,
@@ -45,13 +52,6 @@ def run(context: Context) -> None:
         output_digest=digest,
         samples_per_step=step.samples,
     )
-    if context.device.type == "cuda":
-        probes.run(context)
-
-
-def steps_in(seconds: float, step_ms: float) -> int:
-    """How many steps fill the time, at least ten."""
-    return max(10, round(1000 * seconds / step_ms))
 
 
 def output_digest(step: TrainingStep) -> str:
@@ -73,19 +73,3 @@ def output_digest(step: TrainingStep) -> str:
         output = step.model.model(step.batch).float()
     digest.update(output.cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def graph_step(context: Context, step: TrainingStep, eager_ms: float) -> tuple[float | None, str | None]:
-    """Milliseconds of the step replayed as a CUDA graph: device time, without any host in it. Or why there is none."""
-    if context.device.type != "cuda":
-        return None, "a CPU has no graphs: host and device are one"
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # libraries choose their kernels and workspaces before the capture, on the same stream
-            step.captured()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step.captured()
-    return mean_step(graph.replay, context.clock, steps_in(SECONDS, eager_ms)), None

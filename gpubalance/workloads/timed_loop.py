@@ -27,10 +27,22 @@ DROPPED_STEPS = 2
 
 
 class FencedStep(Protocol):
-    """The four parts of a fenced step."""
+    """The parts of a fenced step. Everything but `fence` and `transfer` needs no other rank."""
 
-    def work(self) -> None:
-        """Everything that needs no other rank."""
+    def fetch(self) -> None:
+        """Wait for the next batch, on the host."""
+        ...
+
+    def copy(self) -> None:
+        """Bring it to the device."""
+        ...
+
+    def forward(self) -> None:
+        """Forward pass and loss."""
+        ...
+
+    def backward(self) -> None:
+        """Backward pass, gradients kept here."""
         ...
 
     def fence(self) -> None:
@@ -42,17 +54,33 @@ class FencedStep(Protocol):
         ...
 
     def update(self) -> None:
-        """Step the optimizer; its time falls into the next step's work."""
+        """Step the optimizer; its time falls into the next step's compute."""
         ...
 
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """Milliseconds of each kept step of one block."""
+    """Milliseconds of each kept step of one block; the stages of a step make up its compute."""
 
     compute: list[float]
     fence: list[float]
     transfer: list[float]
+    stages: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class StepMarks:
+    """One fenced step. `left` is where the step before left its transfer; `input_ns` is the host's own time."""
+
+    left: Mark
+    updated: Mark
+    input_ns: int
+    fetched: Mark
+    copied: Mark
+    forwarded: Mark
+    reached: Mark
+    met: Mark
+    done: Mark
 
 
 class FenceCounter:
@@ -74,28 +102,50 @@ class FenceCounter:
 def fenced_block(step: FencedStep, clock: Clock, fences: FenceCounter, steps: int) -> BlockTimes:
     """Run `steps` fenced steps back to back and return the times of all but the first two.
 
-    On a GPU the host only enqueues; it waits once, at the end.
+    On a GPU the host only enqueues; it waits once, at the end. There a mark is an event of about 2 us.
     """
-    left = clock.mark()
+    left = updated = clock.mark()
     marks = []
     for _ in range(steps):
-        step.work()
+        asked_ns = clock.host_ns(updated)
+        step.fetch()
+        fetched = clock.mark()
+        input_ns = clock.host_ns(fetched) - asked_ns
+        step.copy()
+        copied = clock.mark()
+        step.forward()
+        forwarded = clock.mark()
+        step.backward()
         reached = clock.mark()
         with fences.entering():
             step.fence()
         met = clock.mark()
         with fences.entering():
             step.transfer()
-        before, left = left, clock.mark()
+        done = clock.mark()
+        marks.append(StepMarks(left, updated, input_ns, fetched, copied, forwarded, reached, met, done))
         step.update()
-        marks.append((before, reached, met, left))
+        left, updated = done, clock.mark()
     with fences.entering():
         clock.wait()
-    kept = marks[DROPPED_STEPS:]
+    return _block_times(marks[DROPPED_STEPS:], clock)
+
+
+def _block_times(marks: Sequence[StepMarks], clock: Clock) -> BlockTimes:
+    def between(begin: str, end: str) -> list[float]:
+        return [round(clock.milliseconds(getattr(each, begin), getattr(each, end)), 4) for each in marks]
+
     return BlockTimes(
-        compute=[round(clock.milliseconds(before, reached), 4) for before, reached, _, _ in kept],
-        fence=[round(clock.milliseconds(reached, met), 4) for _, reached, met, _ in kept],
-        transfer=[round(clock.milliseconds(met, after), 4) for _, _, met, after in kept],
+        compute=between("left", "reached"),
+        fence=between("reached", "met"),
+        transfer=between("met", "done"),
+        stages={
+            "update": between("left", "updated"),
+            "input": [round(each.input_ns / 1e6, 4) for each in marks],
+            "copy": between("fetched", "copied"),
+            "forward": between("copied", "forwarded"),
+            "backward": between("forwarded", "reached"),
+        },
     )
 
 
@@ -130,6 +180,20 @@ def steady_marks(step: Callable[[], object], clock: Clock, steps: int) -> Iterat
 def median_step(step: Callable[[], object], clock: Clock, groups: int, steps: int) -> float:
     """Median over groups of the mean step of each: what a step takes when nobody disturbs it for most of the time."""
     return statistics.median(mean_step(step, clock, steps) for _ in range(groups))
+
+
+def quiet_step(step: Callable[[], object], clock: Clock, groups: int, steps: int, *, shared: bool) -> float:
+    """Milliseconds of a step by which something else is sized: the typical group, or the fastest on a device that is
+    `shared` with whatever runs on the machine (a CPU), where one core taken for 4 ms makes a short group ten times
+    as long.
+    """
+    times = [mean_step(step, clock, steps) for _ in range(groups)]
+    return min(times) if shared else statistics.median(times)
+
+
+def steps_in(seconds: float, step_ms: float) -> int:
+    """How many steps fill the time, at least ten."""
+    return max(10, round(1000 * seconds / step_ms))
 
 
 def steps_per_block(step_ms: float, budget_s: float | None, blocks: int) -> int:
@@ -168,6 +232,16 @@ def collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextmanager
+def collector_on() -> Iterator[None]:
+    """Let the collector run again inside `collector_off`, for a stretch that shows what it costs."""
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.disable()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """How often the ddp phase names a rank rightly and wrongly, on this machine: `python -m tests.benchmarks.error_rates`.
 
 Runs short passes (24 blocks of 20 steps) in one set of processes: healthy ones, ones with 10 % and with 20 % extra
-compute on a rank that alternates, in mixed order; then passes with the real step rate, healthy and
+compute on a rank that alternates, in mixed order; then, in another set, passes with the real step rate, healthy and
 changed in alternation, for the predicted against the measured loss. Prints tables and exact binomial bounds.
 """
 
@@ -14,21 +14,22 @@ import random
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gpubalance.analysis.facts import AttemptFacts, attempt_facts
-from gpubalance.launch.collect import collect_measured
+from gpubalance.launch.collect import collect_passes
 from gpubalance.launch.follow import Follower
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.plan import make_plan
-from gpubalance.launch.start import child_environment, end_ranks, start_ranks
+from gpubalance.launch.start import RANK_MODULE, child_environment, end_ranks, start_ranks
 from gpubalance.record.job import Job
-from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Plan
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.jobs import first_job
-from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
+from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings, Fault
+
+HEALTHY = (0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -40,46 +41,44 @@ class Pass:
     facts: AttemptFacts
 
 
-def schedule(healthy: int, each: int, pairs: int) -> list[dict[str, object]]:
-    """Detection passes in mixed order, then for the predicted loss changed passes, each between two healthy ones."""
-    items = [{"rank": 0, "percent": 0.0, "overlapped": False} for _ in range(healthy)]
-    items += [
-        {"rank": number % 2, "percent": percent, "overlapped": False}
-        for percent in (10.0, 20.0)
-        for number in range(each)
-    ]
+def detection_schedule(healthy: int, each: int) -> list[tuple[int, float]]:
+    """(rank, percent of extra compute) of each pass, in mixed order."""
+    items = [HEALTHY] * healthy + [(number % 2, percent) for percent in (10.0, 20.0) for number in range(each)]
     random.Random(1).shuffle(items)
-    healthy_pass: dict[str, object] = {"rank": 0, "percent": 0.0, "overlapped": True}
-    if pairs:
-        items += [{**healthy_pass, "overlapped": False}] * 2 + [healthy_pass]  # the first two only warm the devices
-    for number in range(pairs):
-        for percent in (5.0, 10.0, 20.0):
-            items += [{"rank": number % 2, "percent": percent, "overlapped": True}, healthy_pass]
     return items
 
 
-def run_passes(items: Sequence[dict[str, object]], batch: int | None) -> list[Pass]:
+def loss_schedule(pairs: int) -> list[tuple[int, float]]:
+    """Changed passes, each between two healthy ones; the first two only warm the devices."""
+    items = [HEALTHY] * 3 if pairs else []
+    for number in range(pairs):
+        for percent in (5.0, 10.0, 20.0):
+            items += [(number % 2, percent), HEALTHY]
+    return items
+
+
+def run_passes(items: Sequence[tuple[int, float]], batch: int | None, *, overlapped: bool) -> list[Pass]:
     """Play the schedule on all devices of this machine."""
+    if not items:
+        return []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plan = _plan(folder, batch)
-        job = first_job(BenchSettings(), plan, folder)
-        job = Job(**{**job.__dict__, "phases": ("many_passes",)})
-        uuids = [device.uuid for device in plan.devices if device.uuid]
-        environment = {**child_environment(os.environ, uuids), "GPUBALANCE_SCHEDULE": json.dumps(items)}
-        processes = start_ranks(
-            job, range(len(plan.devices)), environment, "tests.benchmarks.many_passes", own_store=True
-        )
+        job = _job(plan, folder, items, overlapped=overlapped)
+        environment = child_environment(os.environ, [device.uuid for device in plan.devices if device.uuid])
+        processes = start_ranks(job, range(len(plan.devices)), environment, RANK_MODULE, own_store=True)
         try:
             outcome = Follower(job, processes, 120.0, lambda _rank, _event: None).follow()
         finally:
             end_ranks(processes)
         for error in outcome.errors:
             print(error.rank, error.message, error.detail)
+        on_cpu = plan.backend == "gloo"
+        margin = CPU_MARGIN if on_cpu else GPU_MARGIN
         return [
-            Pass(int(str(item["rank"])), float(str(item["percent"])), facts)
-            for number, item in enumerate(items)
-            if (facts := _facts(job, outcome.events, number, plan)) is not None
+            Pass(*items[measured.pass_number], attempt_facts(measured.ddp, margin.warn, margin.fail, on_cpu=on_cpu))
+            for measured in collect_passes(job, outcome.events, 0.0)
+            if measured.ddp is not None and measured.pass_number is not None
         ]
 
 
@@ -90,23 +89,14 @@ def _plan(folder: Path, batch: int | None) -> Plan:
     return plan
 
 
-def _facts(job: Job, events: dict[int, list[Event]], number: int, plan: Plan) -> AttemptFacts | None:
-    """Facts of one pass, from the lines between its begin and its end."""
-    cut = {rank: _between(lines, number) for rank, lines in events.items()}
-    if not all(cut.values()):
-        return None
-    head = {"event": "steady", "t_s": 0.0, "steps_per_block": 20, "samples": 1, "units": 1.0}
-    measured = collect_measured(job, {rank: [head, *lines] for rank, lines in cut.items()}, 0.0)
-    if measured.ddp is None:
-        return None
-    on_cpu = plan.backend == "gloo"
-    margin = CPU_MARGIN if on_cpu else GPU_MARGIN
-    return attempt_facts(measured.ddp, margin.warn, margin.fail, on_cpu=on_cpu)
-
-
-def _between(lines: Sequence[Event], number: int) -> list[Event]:
-    marks = [i for i, e in enumerate(lines) if e["event"] in ("pass_begin", "pass_end") and e["number"] == number]
-    return list(lines[marks[0] : marks[1]]) if len(marks) == 2 else []
+def _job(plan: Plan, folder: Path, items: Sequence[tuple[int, float]], *, overlapped: bool) -> Job:
+    played = [(Fault("compute", rank, percent=percent),) if percent else () for rank, percent in items]
+    return replace(
+        first_job(BenchSettings(), plan, folder),
+        phases=("passes",),
+        passes=tuple(tuple(asdict(fault) for fault in faults) for faults in played),
+        pass_overlapped=overlapped,
+    )
 
 
 def upper_bound(failures: int, trials: int, confidence: float = 0.95) -> float:
@@ -125,7 +115,7 @@ def print_detection(passes: Sequence[Pass]) -> None:
     """What was named, by what was played."""
     print("played     passes  named right  FAIL  named wrong  no verdict  ratio (min median max)")
     for percent in (0.0, 10.0, 20.0):
-        rows = [p for p in passes if p.percent == percent and p.facts.overlapped_ms is None]
+        rows = [p for p in passes if p.percent == percent]
         if not rows:
             continue
         right = sum(any(r.rank == p.rank for r in p.facts.stragglers.named) for p in rows) if percent else 0
@@ -141,8 +131,7 @@ def print_detection(passes: Sequence[Pass]) -> None:
 
 def print_losses(passes: Sequence[Pass]) -> None:
     """Predicted against measured loss, T_c = T_h + (M_c - M_h); h: the mean of the healthy passes around it."""
-    real = [p.facts for p in passes if p.facts.overlapped_ms is not None]
-    played = [p.percent for p in passes if p.facts.overlapped_ms is not None]
+    real, played = [p.facts for p in passes[2:]], [p.percent for p in passes[2:]]
     differences: dict[float, list[float]] = {}
     print("\nplayed   predicted loss   measured loss   difference (points)")
     for before, changed, after, percent in zip(real[::2], real[1::2], real[2::2], played[1::2], strict=False):
@@ -166,13 +155,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="global batch")
     parser.add_argument("--out", type=Path, help="write facts of all passes as JSON lines")
     options = parser.parse_args()
-    passes = run_passes(schedule(options.healthy, options.each, options.pairs), options.batch)
+    passes = run_passes(detection_schedule(options.healthy, options.each), options.batch, overlapped=False)
     print_detection(passes)
-    print_losses(passes)
+    with_rate = run_passes(loss_schedule(options.pairs), options.batch, overlapped=True)
+    print_losses(with_rate)
     if options.out:
         from gpubalance.reports.document import plain
 
-        options.out.write_text("".join(json.dumps(plain(each)) + "\n" for each in passes))
+        options.out.write_text("".join(json.dumps(plain(each)) + "\n" for each in passes + with_rate))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpubalance.launch.collect import Measured, collect_measured
+from gpubalance.launch.collect import Measured, collect_measured, collect_passes
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Phase, Skipped
+from gpubalance.record.timings import STAGES
 from tests.support import make_job
 
 START_S = 1000.0
@@ -274,3 +275,117 @@ def test_a_crew_that_wrote_nothing_measured_nothing() -> None:
 
 def test_lines_of_no_known_name_are_passed_over() -> None:
     assert collect([line("fence", fence=1), line("of another version", x=1)]) == Measured()
+
+
+# Stages, host use and the device's own step
+
+USE = {"wall_s": 1.0, "cpu_s": 0.9, "voluntary_switches": 4, "involuntary_switches": 2, "queued_s": 0.05}
+
+
+def staged(*, first_ms: float = 1.0) -> list[Event]:
+    """The lines of a ddp phase with all that a rank tells today."""
+    blocks = [
+        {**block(float(index), 100.0), "stages_ms": dict.fromkeys(STAGES, first_ms + index), "host": USE}
+        for index in range(2)
+    ]
+    return [
+        WARM_UP,
+        STEADY,
+        *blocks,
+        line("collector", collector_ms=101.5),
+        line("memory", **MEMORY),
+        line("device_step", device_step_ms=95.0, device_step_missing=None),
+        line("ddp_end", loss=0.25),
+    ]
+
+
+def test_stages_and_host_use_have_one_value_a_block() -> None:
+    attempt = collect(staged(), staged(first_ms=3.0)).ddp
+    assert attempt is not None
+    first, second = attempt.ranks
+    assert first.stages_ms == {stage: [1.0, 2.0] for stage in STAGES}
+    assert second.stages_ms == {stage: [3.0, 4.0] for stage in STAGES}
+    assert [use.model_dump() for use in first.host] == [USE, USE]
+    assert (first.collector_ms, first.device_step_ms, first.device_step_missing) == (101.5, 95.0, None)
+
+
+def test_a_rank_that_died_after_its_blocks_leaves_the_rest_open() -> None:
+    attempt = collect(staged(), staged()[:4]).ddp
+    assert attempt is not None
+    second = attempt.ranks[1]
+    assert (second.collector_ms, second.device_step_ms, second.device_step_missing) == (None, None, None)
+    assert [len(values) for values in second.stages_ms.values()] == [2] * len(STAGES)
+
+
+def test_blocks_without_stages_are_those_of_an_older_rank() -> None:
+    attempt = collect(ddp(2)).ddp
+    assert attempt is not None
+    assert (attempt.ranks[0].stages_ms, attempt.ranks[0].host) == ({}, [])
+
+
+# Many passes
+
+
+def one_pass(number: int, begin_s: float, *, compute_ms: float = 100.0, ended: bool = True) -> list[Event]:
+    """The lines of one rank's pass."""
+    return [
+        line("pass_begin", begin_s, number=number),
+        WARM_UP,
+        STEADY,
+        window("ddp fenced", "begin", begin_s + 1),
+        block(begin_s + 1, compute_ms, compute_ms),
+        window("ddp fenced", "end", begin_s + 3),
+        line("overlapped", step_ms=compute_ms + 20),
+        line("memory", **MEMORY),
+        line("ddp_end", loss=0.25),
+        *([line("pass_end", begin_s + 5, number=number)] if ended else []),
+    ]
+
+
+HELLO = [line("hello", pid=7), line("device", slot=0, name="CPU", uuid=None, versions={})]
+
+
+def passes(*ranks: list[Event], count: int) -> list[Measured]:
+    job = make_job(Path("/nowhere"), len(ranks), phases=("passes",), passes=((),) * count)
+    return collect_passes(job, dict(enumerate(ranks)), START_S)
+
+
+def test_each_pass_is_measured_by_its_own_lines() -> None:
+    first = [*HELLO, *phase("passes", 0.0, 20.0, [*one_pass(0, 1.0), *one_pass(1, 10.0)])]
+    second = [*HELLO, *phase("passes", 0.0, 20.0, [*one_pass(0, 1.5), *one_pass(1, 10.5, compute_ms=200.0)])]
+    healthy, slow = passes(first, second, count=2)
+    assert healthy.ddp is not None
+    assert slow.ddp is not None
+    assert [rank.fenced[0].compute_ms[0] for rank in healthy.ddp.ranks] == [100.0, 100.0]
+    assert [rank.fenced[0].compute_ms[0] for rank in slow.ddp.ranks] == [100.0, 200.0]
+    assert [rank.overlapped_step_ms for rank in slow.ddp.ranks] == [[120.0], [220.0]]
+    assert [(p.name, p.begin_s, p.end_s) for p in slow.phases] == [("ddp", 10.0, 15.5), ("ddp fenced", 11.0, 13.0)]
+    assert [len(each.memory) for each in (healthy, slow)] == [2, 2]
+    assert [len(each.ranks) for each in (healthy, slow)] == [2, 2]
+    assert [each.pass_number for each in (healthy, slow)] == [0, 1]
+    assert healthy.ddp.complete
+
+
+def test_a_pass_that_one_rank_did_not_finish_is_none() -> None:
+    whole = [*one_pass(0, 1.0), *one_pass(1, 10.0)]
+    cut = [*one_pass(0, 1.0), *one_pass(1, 10.0, ended=False)]
+    assert [each.pass_number for each in passes(whole, cut, count=2)] == [0]
+    assert [each.pass_number for each in passes(whole, one_pass(0, 1.0), count=2)] == [0]
+
+
+def test_a_pass_in_the_middle_whose_edge_nobody_can_read_is_left_out_and_the_others_keep_their_numbers() -> None:
+    lines = [event for number in range(3) for event in one_pass(number, 10.0 * number)]
+    torn = [event for event in lines if not (event["event"] == "pass_end" and event["number"] == 1)]
+    assert [each.pass_number for each in passes(lines, torn, count=3)] == [0, 2]
+
+
+def test_passes_of_nobody_are_none() -> None:
+    assert passes(count=3) == []
+    assert passes([], [], count=3) == []
+
+
+def test_a_crew_of_passes_has_no_attempt_of_its_own() -> None:
+    lines = [*HELLO, *one_pass(0, 1.0), *one_pass(1, 10.0)]
+    measured = collect(lines, lines, passes=((), ()))
+    assert (measured.ddp, measured.memory) == (None, [])
+    assert len(measured.ranks) == 2

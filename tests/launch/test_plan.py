@@ -15,7 +15,7 @@ from gpubalance.launch.plan import choose_kind, make_plan
 from gpubalance.node.visibility import read_visibility
 from gpubalance.record.node import Device, DroppedEntry, Node, Process, Visibility
 from gpubalance.record.run import Plan, Skipped
-from gpubalance.settings import BenchSettings, Fault
+from gpubalance.settings import GPU_FAULTS, BenchSettings, Fault
 from gpubalance.testing.runs import make_gpu, make_node
 
 OWN = Share("own")
@@ -399,6 +399,23 @@ def test_free_memory_that_nobody_knows_is_no_reason_to_refuse() -> None:
 def test_a_fault_on_a_rank_that_does_not_exist_is_refused_as_it_was_spelled() -> None:
     error = refusal(node_of(2), UsageError, inject=(Fault("compute", 2, percent=20.0),))
     assert error.message == "--inject compute:rank=2,percent=20: there are only ranks 0 to 1"
+
+
+@pytest.mark.parametrize("kind", sorted(GPU_FAULTS))
+def test_a_fault_that_needs_a_gpu_is_refused_on_the_cpu(kind: str) -> None:
+    fault = Fault(kind, 1, device=0 if kind == "context" else None)
+    error = refusal(node_of(0), UsageError, device="cpu", inject=(fault,))
+    assert error.message == f"--inject {fault.spelled()}: this fault acts on a GPU, and the ranks work on the CPU"
+    assert plan(node_of(2), inject=(fault,)).devices
+
+
+@pytest.mark.parametrize(
+    ("device", "problem"), [(1, "device 1 is that rank's own"), (2, "there are only devices 0 to 1")]
+)
+def test_a_context_goes_to_another_device_that_exists(device: int, problem: str) -> None:
+    fault = Fault("context", 1, device=device)
+    error = refusal(node_of(2), UsageError, inject=(fault,))
+    assert error.message == f"--inject context:rank=1,device={device}: {problem}"
 
 
 def test_a_fault_on_the_last_rank_is_accepted() -> None:

@@ -14,6 +14,7 @@ from gpubalance.errors import UsageError
 from gpubalance.record.consistency import contradiction
 from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
+from gpubalance.record.timings import STAGES
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.support import ROOT
 
@@ -46,6 +47,24 @@ Document = dict[str, Any]
 def ranks(document: Document) -> list[Any]:
     found: list[Any] = document["ddp"][0]["ranks"]
     return found
+
+
+def staged(document: Document) -> dict[str, Any]:
+    """Rank 1's steps of a run that tells stages and host use of its two blocks."""
+    use = {"wall_s": 1.0, "cpu_s": 0.5, "voluntary_switches": 3, "involuntary_switches": 0}
+    for rank in ranks(document):
+        blocks = len(rank["fenced"])
+        rank["stages_ms"] = {stage: [1.0] * blocks for stage in STAGES}
+        rank["host"] = [dict(use) for _ in range(blocks)]
+    steps: dict[str, Any] = ranks(document)[1]
+    return steps
+
+
+def test_a_run_with_stages_and_host_use_fits_together() -> None:
+    document = json.loads(make_run([make_attempt(steady([100.0] * 2))]).model_dump_json())
+    staged(document)
+    ranks(document)[0].update(device_step_ms=90.0, collector_ms=101.0, device_step_missing=None)
+    assert contradiction(Run.model_validate(document)) is None
 
 
 BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
@@ -89,6 +108,32 @@ BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
     ("no compute", lambda d: ranks(d)[0]["fenced"][0]["compute_ms"].__setitem__(0, 0.0), "ddp: compute_ms is 0"),
     ("overlapped", lambda d: ranks(d)[0].update(overlapped_step_ms=[-1.5]), "ddp: overlapped_step_ms is -1.5"),
     ("units", lambda d: ranks(d)[0].update(units_per_step=0.0), "ddp: units_per_step is 0"),
+    ("no stage", lambda d: staged(d)["stages_ms"].pop("copy"), "ddp.0.ranks.1: stages_ms has not the stages update, "),
+    (
+        "another stage",
+        lambda d: staged(d)["stages_ms"].update({"<b>": [1.0]}),
+        "ddp.0.ranks.1: stages_ms has not the stages update, ",
+    ),
+    (
+        "a stage less",
+        lambda d: staged(d)["stages_ms"]["input"].pop(),
+        "ddp.0.ranks.1: stages_ms has not one value a block",
+    ),
+    (
+        "stage below 0",
+        lambda d: staged(d)["stages_ms"]["input"].__setitem__(0, -1.0),
+        "ddp.0.ranks.1: stages_ms holds a time below 0",
+    ),
+    ("a host use less", lambda d: staged(d)["host"].pop(), "ddp.0.ranks.1: host has not one entry a block"),
+    (
+        "host use below 0",
+        lambda d: staged(d)["host"][0].update(voluntary_switches=-1),
+        "ddp.0.ranks.1: host holds a number below 0",
+    ),
+    ("no wall time", lambda d: staged(d)["host"][0].update(wall_s=0.0), "ddp: host wall_s is 0"),
+    ("no device step", lambda d: ranks(d)[0].update(device_step_ms=0.0), "ddp: device_step_ms is 0"),
+    ("no collector", lambda d: ranks(d)[0].update(collector_ms=0.0), "ddp: collector_ms is 0"),
+    ("launch", lambda d: d["probes"][0].update(launch_us=0.0), "probes: launch_us is 0"),
     ("eager", lambda d: d["solo"][0].update(eager_step_ms=0.0), "solo: eager_step_ms is 0"),
     ("graph", lambda d: d["solo"][0].update(graph_step_ms=0.0), "solo: graph_step_ms is 0"),
     ("product", lambda d: d["probes"][0].update(gemm_tflops=0.0), "probes: gemm_tflops is 0"),

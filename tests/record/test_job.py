@@ -23,6 +23,8 @@ FULL: dict[str, Any] = {
     "phases": ("solo", "ddp", "collectives"),
     "faults": ({"kind": "compute", "rank": 1, "percent": 20.0, "ms": None},),
     "budget_s": 60.0,
+    "passes": ((), ({"kind": "rival", "rank": 0}, {"kind": "sleep", "rank": 1, "ms": 5.0})),
+    "pass_overlapped": False,
 }
 
 

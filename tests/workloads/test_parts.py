@@ -14,10 +14,12 @@ from gpubalance.launch.sizing import choose_model
 from gpubalance.record.job import Slot
 from gpubalance.record.rank_log import RankLog
 from gpubalance.testing.runs import make_gpu
+from gpubalance.workloads import probes
 from gpubalance.workloads.clock import HostClock
 from gpubalance.workloads.collectives import bus_factor
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.data_parallel import shards
+from gpubalance.workloads.extra_work import ExtraWork
 from gpubalance.workloads.inject import Faults
 from gpubalance.workloads.models import build_batch, build_model
 from gpubalance.workloads.sgd import Sgd
@@ -37,7 +39,7 @@ def make_context(folder: Path, **values: Any) -> Context:
 
 def make_step(folder: Path, batch_seed: int = 1, **values: Any) -> TrainingStep:
     context = make_context(folder, **values)
-    return TrainingStep(context, Faults.of_rank(context.job, 0, CPU, context.clock), batch_seed)
+    return TrainingStep(context, Faults.of_rank(context.job.faults, 0, ExtraWork(CPU, context.clock)), batch_seed)
 
 
 @pytest.mark.parametrize("spec", [MLP, TRANSFORMER])
@@ -60,7 +62,8 @@ def test_the_plan_counts_parameters_as_torch_does(kind: str) -> None:
 
 def test_the_flat_buffer_is_the_gradients_that_autograd_computes(tmp_path: Path) -> None:
     step = make_step(tmp_path)
-    step.local(step.model)
+    step.forward(step.model)
+    step.backward()
     flat = step.gradients.clone()
     step.release_gradients()
     step.model(step.batch).backward()
@@ -72,8 +75,7 @@ def test_the_flat_buffer_is_the_gradients_that_autograd_computes(tmp_path: Path)
 def test_a_step_changes_the_weights_but_hardly(tmp_path: Path) -> None:
     step = make_step(tmp_path)
     before = next(step.model.parameters()).detach().clone()
-    step.local(step.model)
-    step.update()
+    step.local()
     after = next(step.model.parameters()).detach()
     assert not torch.equal(before, after)
     assert torch.allclose(before, after, rtol=1e-3, atol=1e-5)
@@ -104,8 +106,44 @@ def test_zeroed_gradients_stay_where_they_were() -> None:
 
 def test_a_loss_does_not_keep_its_graph(tmp_path: Path) -> None:
     step = make_step(tmp_path)
-    step.local(step.model)
+    step.local()
     assert step.loss.grad_fn is None
+
+
+def test_what_is_captured_is_the_work_of_a_local_step(tmp_path: Path) -> None:
+    one, other = make_step(tmp_path), make_step(tmp_path)
+    one.local()
+    other.captured()
+    assert torch.equal(one.gradients, other.gradients)
+    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True))
+
+
+def test_a_released_step_takes_its_gradients_back(tmp_path: Path) -> None:
+    step = make_step(tmp_path)
+    step.forward(step.model)
+    step.backward()
+    expected = step.gradients.clone()
+    step.release_gradients()
+    step.model(step.batch).backward()
+    step.attach_gradients()
+    step.forward(step.model)
+    step.backward()
+    assert torch.equal(step.gradients, expected)
+    assert all(
+        p.grad is not None and p.grad.untyped_storage().data_ptr() == step.gradients.untyped_storage().data_ptr()
+        for p in step.model.parameters()
+    )
+
+
+def test_a_step_of_other_faults_has_their_batch_and_then_the_planned_one_again(tmp_path: Path) -> None:
+    step = make_step(tmp_path)
+    planned = step.batch
+    extra = ExtraWork(CPU, HostClock())
+    step.use(Faults(extra, [{"kind": "data", "factor": 2.0}]))
+    assert (step.samples, len(step.batch)) == (16, 16)
+    step.use(Faults(extra))
+    assert step.samples == 8
+    assert step.batch is planned
 
 
 def test_a_data_fault_gives_more_units_of_the_same_kind(tmp_path: Path) -> None:
@@ -137,36 +175,12 @@ def test_gradients_that_are_off_in_their_last_bits_change_the_digest(tmp_path: P
     assert output_digest(bad) != output_digest(good)
 
 
-@pytest.mark.parametrize(
-    ("percent", "step_ms", "unit_ms", "units"), [(20.0, 10.0, 0.1, 20), (10.0, 8.0, 0.025, 32), (1.0, 1.0, 1.0, 0)]
-)
-def test_extra_work_is_the_wanted_share_of_a_healthy_step(
-    percent: float, step_ms: float, unit_ms: float, units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Faults, "_time_units", lambda _self, _count: unit_ms)
-    faults = Faults(CPU, HostClock(), compute_percent=percent)
-    faults.calibrate(step_ms)
-    assert faults.described() == {"extra_work_units": units, "transient_work_units": 0}
-
-
-def test_a_transient_fault_acts_in_every_nth_step_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Faults, "_time_units", lambda _self, _count: 1.0)
-    done: list[int] = []
-    monkeypatch.setattr(Faults, "_work", lambda _self, units: done.append(units))
-    faults = Faults(CPU, HostClock(), transient_percent=100.0, transient_every=3)
-    faults.calibrate(5.0)
-    for _ in range(7):
-        faults.in_step()
-    assert [units for units in done if units] == [5, 5]
-
-
-def test_a_sleeping_host_first_lets_the_device_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    clock = HostClock()
-    monkeypatch.setattr(clock, "wait", lambda: order.append("wait"))
-    monkeypatch.setattr("gpubalance.workloads.inject.time.sleep", lambda s: order.append(f"sleep {s}"))
-    Faults(CPU, clock, sleep_ms=5.0).in_step()
-    assert order == ["wait", "sleep 0.005"]
+def test_launching_takes_time_and_leaves_nothing_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "LAUNCHES", 50)
+    waits: list[None] = []
+    monkeypatch.setattr(HostClock, "wait", lambda _self: waits.append(None))
+    assert 0 < probes.launch_us(make_context(tmp_path)) < 1e6
+    assert len(waits) == probes.LAUNCH_GROUPS + 1
 
 
 @given(batch=st.integers(1, 300), devices=st.integers(1, 16))

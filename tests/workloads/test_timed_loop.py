@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpubalance.record.job import Slot
 from gpubalance.record.rank_log import LogTail, RankLog
+from gpubalance.record.timings import STAGES
+from gpubalance.workloads.clock import HostClock
+from gpubalance.workloads.context import Context
+from gpubalance.workloads.extra_work import ExtraWork
+from gpubalance.workloads.inject import Faults
 from gpubalance.workloads.timed_loop import (
     AHEAD,
     FenceCounter,
     collector_off,
+    collector_on,
     fenced_block,
     is_settled,
     mean_step,
     median_and_error,
+    quiet_step,
     steady_marks,
     steps_per_block,
     window,
 )
+from gpubalance.workloads.training_step import TrainingStep
+from tests.support import make_job
 
 
 class ScriptedClock:
@@ -41,17 +57,31 @@ class ScriptedClock:
     def reach(self, mark: float) -> None:
         pass
 
+    def host_ns(self, mark: float) -> int:
+        return round(mark * 1e6)
+
 
 class ScriptedStep:
-    """Work takes 7 + step number, the update 3, the fence 2, the transfer 5 ms."""
+    """Work takes 7 + step number (input 1, copy 2, backward 3, forward the rest), the update 3, the fence 2, the
+    transfer 5 ms.
+    """
 
     def __init__(self, clock: ScriptedClock) -> None:
         self._clock = clock
         self._steps = 0
 
-    def work(self) -> None:
-        self._clock.now += 7 + self._steps
+    def fetch(self) -> None:
+        self._clock.now += 1
+
+    def copy(self) -> None:
+        self._clock.now += 2
+
+    def forward(self) -> None:
+        self._clock.now += 1 + self._steps
         self._steps += 1
+
+    def backward(self) -> None:
+        self._clock.now += 3
 
     def fence(self) -> None:
         self._clock.now += 2
@@ -74,7 +104,63 @@ def test_a_fenced_step_is_split_into_work_wait_and_transfer_and_the_update_count
     assert times.compute == [3 + 7 + 2, 3 + 7 + 3, 3 + 7 + 4]
     assert times.fence == [2, 2, 2]
     assert times.transfer == [5, 5, 5]
+    assert times.stages == {
+        "update": [3, 3, 3],
+        "input": [1, 1, 1],
+        "copy": [2, 2, 2],
+        "forward": [3, 4, 5],
+        "backward": [3, 3, 3],
+    }
+    assert set(times.stages) == set(STAGES)
     assert clock.waits == 1
+
+
+class AnyStep(ScriptedStep):
+    """Each part takes what is drawn, in microseconds."""
+
+    def __init__(self, clock: ScriptedClock, draw: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.draw = draw
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("fetch", "copy", "forward", "backward", "fence", "transfer", "update"):
+            return self.spend
+        return super().__getattribute__(name)
+
+    def spend(self) -> None:
+        self._clock.now += self.draw() / 1000
+
+
+@given(data=st.data(), steps=st.integers(3, 6))
+def test_the_stages_of_every_step_add_up_to_its_compute(data: st.DataObject, steps: int) -> None:
+    clock = ScriptedClock()
+    step = AnyStep(clock, lambda: data.draw(st.integers(0, 10**6)))
+    times = fenced_block(step, clock, FenceCounter(RankLog(Path(os.devnull))), steps)
+    assert len(times.compute) == steps - 2
+    for compute, *stages in zip(times.compute, *times.stages.values(), strict=True):
+        assert sum(stages) == pytest.approx(compute, abs=5 * 0.00005 + 0.00005)
+
+
+def test_the_stages_of_every_real_step_on_the_cpu_add_up_to_its_compute(log: RankLog, tmp_path: Path) -> None:
+    class Alone:
+        """A real training step without anybody to wait for."""
+
+        def __init__(self, step: TrainingStep) -> None:
+            self.fetch, self.copy, self.backward, self.update = step.fetch, step.copy, step.backward, step.update
+            self.forward = lambda: step.forward(step.model)
+            self.fence = self.transfer = lambda: None
+
+    slot = Slot(0, None, None, ())
+    context = Context(make_job(tmp_path, 1), 0, 1, slot, torch.device("cpu"), None, HostClock(), log)
+    faults = [{"kind": "loader", "ms": 0.2}, {"kind": "copies", "mib": 0.1}, {"kind": "sleep", "ms": 0.1}]
+    step = TrainingStep(context, Faults(ExtraWork(context.device, context.clock), faults), 1)
+    with step.faults.playing(context.job, 0):
+        times = fenced_block(Alone(step), context.clock, FenceCounter(log), 30)
+    for compute, *stages in zip(times.compute, *times.stages.values(), strict=True):
+        assert sum(stages) == pytest.approx(compute, abs=6 * 0.00005)
+    assert min(times.stages["input"]) >= 0.2
+    assert min(times.stages["forward"]) >= 0.1
+    assert min(times.stages["copy"]) > 0
 
 
 def test_every_collective_of_a_block_is_numbered_in_the_log(log: RankLog, tmp_path: Path) -> None:
@@ -93,6 +179,17 @@ def test_the_mean_step_leaves_out_the_first(log: RankLog) -> None:
         clock.now += next(durations)
 
     assert mean_step(step, clock, 2) == 5.0
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(True, 4.0), (False, 6.0)])
+def test_a_step_that_others_are_sized_by_is_the_fastest_where_others_work_too(shared: bool, expected: float) -> None:
+    clock = ScriptedClock()
+    durations = iter([1.0, 90.0, 1.0, 4.0, 1.0, 6.0])  # every other one is not timed
+
+    def step() -> None:
+        clock.now += next(durations)
+
+    assert quiet_step(step, clock, 3, 1, shared=shared) == expected
 
 
 @pytest.mark.parametrize(
@@ -138,6 +235,21 @@ def test_the_garbage_collector_is_off_inside_and_on_again_after_an_error() -> No
         fail()
     assert inside == [False]
     assert gc.isenabled()
+
+
+def test_the_collector_is_on_for_a_stretch_and_off_again_after_an_error() -> None:
+    seen = []
+
+    def fail() -> None:
+        with collector_on():
+            seen.append(gc.isenabled())
+            raise RuntimeError
+
+    with collector_off():
+        with pytest.raises(RuntimeError):
+            fail()
+        seen.append(gc.isenabled())
+    assert seen == [True, False]
 
 
 def test_a_window_is_marked_at_both_ends(log: RankLog, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What the host spends on this process between two moments."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class HostMeter:
+    """One moment: wall clock, and the process's own time and context switches so far (getrusage, all threads)."""
+
+    wall_s: float
+    cpu_s: float
+    voluntary: int
+    involuntary: int
+    queued_s: float | None
+
+    @classmethod
+    def now(cls) -> HostMeter:
+        """Read all meters."""
+        use = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.monotonic(), use.ru_utime + use.ru_stime, use.ru_nvcsw, use.ru_nivcsw, _queued_s())
+
+    def since(self, before: HostMeter) -> dict[str, float | None]:
+        """What was used between the two, as `record.timings.HostUse` has it."""
+        return {
+            "wall_s": round(self.wall_s - before.wall_s, 6),
+            "cpu_s": round(self.cpu_s - before.cpu_s, 6),
+            "voluntary_switches": self.voluntary - before.voluntary,
+            "involuntary_switches": self.involuntary - before.involuntary,
+            "queued_s": None
+            if self.queued_s is None or before.queued_s is None
+            else round(self.queued_s - before.queued_s, 6),
+        }
+
+
+def _queued_s() -> float | None:
+    """Time that the main thread had work and no core so far; None where the kernel does not count it.
+
+    The second number of schedstat: https://docs.kernel.org/scheduler/sched-stats.html
+    """
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
