@@ -16,8 +16,8 @@ from typing import Any
 from gpubalance.errors import UsageError
 from gpubalance.thresholds import parse_thresholds
 
-WORKLOADS = ("solo", "ddp", "data_parallel", "collectives")
-"""Workloads of `bench`, in the order in which they run."""
+WORKLOADS = ("solo", "ddp", "data_parallel", "collectives", "links")
+"""Workloads of `bench`."""
 
 MODELS = ("mlp", "transformer")
 

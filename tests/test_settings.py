@@ -295,7 +295,7 @@ def test_amounts_must_be_above_zero(name: str, value: float, message: str) -> No
         ({"model": "resnet"}, "model 'resnet'", MODELS),
         ({"launcher": "slurm"}, "launcher 'slurm'", ("auto", "env", "none")),
         ({"fail_on": "always"}, "fail-on 'always'", ("fail", "warn", "never")),
-        ({"workloads": ("ddp", "links")}, "workload 'links'", WORKLOADS),
+        ({"workloads": ("ddp", "link")}, "workload 'link'", WORKLOADS),
     ],
 )
 def test_an_unknown_word_is_named_and_the_known_ones_listed(

@@ -42,7 +42,8 @@ class Balance:
     common_mode: float
     """100 x what would be left if no step were slow for all ranks at once; instability, not imbalance."""
     lost_ms: float
-    """M - ref; below 0 when noise made the slowest rank of the mean step faster than the reference's median."""
+    """M - ref + X - X_ref; below 0 when noise made the slowest rank of the mean step faster than the reference's
+    median."""
     step_ms: float
     """M + X: the overlapped step, or M when the overlapped run was faster than the fenced compute."""
     slowest_ms: float
@@ -57,18 +58,35 @@ class Balance:
     """By rank; sums to M - ref."""
     pop_load_balance: float
     pop_serialization: float
+    link: float | None = None
+    """100 (ref + X_ref) / (ref + X): what the slowest link costs. None where links or the overlapped run were not
+    measured."""
 
 
-def balance_of(steps: Steps, seed: int = 0) -> Balance:
-    """Score one attempt. Works for any number of ranks; one rank is its own reference and scores exactly 100."""
+@dataclass(frozen=True)
+class LinkLoss:
+    """What measured links say of the transfer of gradients."""
+
+    slowest: float
+    """Share of its expected bandwidth that the slowest link reaches; 1 where none is slow."""
+    last_bucket: float
+    """Share of the gradients that is sent last, when no compute is left to hide it."""
+
+
+def balance_of(steps: Steps, seed: int = 0, links: LinkLoss | None = None) -> Balance:
+    """Score one attempt. Works for any number of ranks; one rank is its own reference and scores exactly 100. Without
+    `links` (not measured) X_ref is X.
+    """
     medians = steps.medians()
     ordinary, common = remove_common_mode(steps.compute, medians)
     slowest = float(ordinary.max(axis=0).mean())
     reference, steady = (reference_of(medians), float(medians.max())) if steps.ranks > 1 else (slowest, slowest)
     exposed = 0.0 if steps.overlapped_ms is None else max(0.0, steps.overlapped_ms - slowest)
-    lost = slowest - reference
-    low, high = _interval(steps, ordinary, exposed, seed)
     transfer = float(np.median(steps.transfer))
+    wanted = exposed if links is None else exposed_reference(exposed, transfer, links)
+    lost = slowest - reference + exposed - wanted
+    left = (reference + wanted) / (reference + exposed)
+    low, high = _interval(steps, ordinary, exposed, wanted, seed)
     totals = steps.compute.sum(axis=(1, 2))
     return Balance(
         score=min(100.0, 100 * (1 - lost / (slowest + exposed))),
@@ -77,6 +95,7 @@ def balance_of(steps: Steps, seed: int = 0) -> Balance:
         persistent=100 * (reference + exposed) / (steady + exposed),
         transient=100 * (steady + exposed) / (slowest + exposed),
         common_mode=100 * common,
+        link=None if links is None or steps.overlapped_ms is None else 100 * left,
         lost_ms=lost,
         step_ms=slowest + exposed,
         slowest_ms=slowest,
@@ -88,6 +107,15 @@ def balance_of(steps: Steps, seed: int = 0) -> Balance:
         pop_load_balance=float(totals.mean() / totals.max()),
         pop_serialization=float(totals.max() / steps.compute.max(axis=0).sum()),
     )
+
+
+def exposed_reference(exposed: float, transfer: float, links: LinkLoss) -> float:
+    """X_ref: exposed communication if the slowest link were like its peers. A ring runs at the pace of its slowest
+    link, so X_f would shrink to X_f x share; X shrinks by as many milliseconds, but not below the last bucket, which
+    nothing can hide.
+    """
+    faster = transfer * links.slowest
+    return min(exposed, max(links.last_bucket * faster, exposed - (transfer - faster)))
 
 
 def reference_of(medians: Array) -> float:
@@ -142,7 +170,7 @@ def blame(compute: Array, reference: float) -> Array:
     return np.asarray(by_rank.mean(axis=1))
 
 
-def _interval(steps: Steps, ordinary: Array, exposed: float, seed: int) -> tuple[float, float]:
+def _interval(steps: Steps, ordinary: Array, exposed: float, wanted: float, seed: int) -> tuple[float, float]:
     """95 % interval of the score from resampled blocks, on block summaries so that it stays fast for many ranks."""
     if steps.ranks == 1:
         return 100.0, 100.0
@@ -155,6 +183,6 @@ def _interval(steps: Steps, ordinary: Array, exposed: float, seed: int) -> tuple
     for draw in draws:
         reference = reference_of(np.median(block_medians[:, draw], axis=1))
         total = float(slowest[draw].mean())
-        scores.append(min(100.0, 100 * (1 - (total - reference) / (total + exposed))))
+        scores.append(min(100.0, 100 * (reference + wanted) / (total + exposed)))
     low, high = np.percentile(scores, [2.5, 97.5])
     return float(low), float(high)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpubalance.analysis.balance import Balance, balance_of
+from gpubalance.analysis.balance import Balance, LinkLoss, balance_of
+from gpubalance.analysis.host_links import HostFacts, host_facts
+from gpubalance.analysis.links import LinkFacts, link_facts
 from gpubalance.analysis.memory import Memory, memory_of
 from gpubalance.analysis.sampled import Sampled, sampled_in, window_of
 from gpubalance.analysis.scaling import Scaling, scaling_of
@@ -54,6 +56,8 @@ class Facts:
     """By device: mean SM clock while it multiplied matrices alone."""
     data_parallel_sampled: tuple[Sampled | None, ...]
     """By device: what the sensor saw during DataParallel."""
+    links: LinkFacts | None = None
+    host: HostFacts | None = None
 
     @property
     def first(self) -> AttemptFacts | None:
@@ -64,7 +68,11 @@ class Facts:
 def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
     """Facts of a run under these margins (shares) and the run's own thresholds."""
     gates = gates_of(run)
-    attempts = tuple(attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates) for a in run.ddp)
+    links = link_facts(run, gates["link_warn"])
+    loss = _link_loss(run, links)
+    attempts = tuple(
+        attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates, links=loss) for a in run.ddp
+    )
     overlapped_ms = attempts[0].overlapped_ms if attempts else None
     devices = attempts[0].device_of_rank if attempts else tuple(range(len(run.plan.devices)))
     window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
@@ -83,15 +91,36 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
             sampled.sm_clock_mhz if (sampled := sampled_in(run, product, device)) else None for device in all_devices
         ),
         data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in all_devices),
+        links=links,
+        host=host_facts(run),
     )
 
 
+BUCKET_BYTES = 25 * 2**20
+"""DistributedDataParallel's bucket_cap_mb; a layer is never split."""
+
+
+def _link_loss(run: Run, links: LinkFacts | None) -> LinkLoss | None:
+    """The last bucket holds a layer's gradients or as many as there is room for; they are float32."""
+    if links is None or links.slowest is None:
+        return None
+    model = run.plan.model
+    gradient_bytes = 4 * max(1, model.parameters)
+    return LinkLoss(links.slowest, min(1.0, max(1 / max(1, model.layers), BUCKET_BYTES / gradient_bytes)))
+
+
 def attempt_facts(
-    attempt: DdpAttempt, warn: float, fail: float, *, on_cpu: bool, gates: Gates | None = None
+    attempt: DdpAttempt,
+    warn: float,
+    fail: float,
+    *,
+    on_cpu: bool,
+    gates: Gates | None = None,
+    links: LinkLoss | None = None,
 ) -> AttemptFacts:
     """Facts of one attempt; without gates under the defaults."""
     steps = arrays_of(attempt)
-    balance = balance_of(steps)
+    balance = balance_of(steps, links=links)
     return AttemptFacts(
         attempt=attempt.attempt,
         device_of_rank=tuple(rank.device for rank in attempt.ranks),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
-from gpubalance.checks import devices, probes, quality, steps, straggler
+from gpubalance.checks import devices, host_links, links, probes, quality, steps, straggler
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.record.run import Run
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN
@@ -29,6 +29,8 @@ CHECKS: tuple[Check, ...] = (
     steps.check_transient,
     devices.check_memory,
     probes.check_probes,
+    links.check_links,
+    host_links.check_host_links,
     devices.check_hardware,
     steps.check_score,
     quality.check_foreign,

@@ -22,7 +22,7 @@ def bench_command(
     expect_gpus: Annotated[int | None, typer.Option(metavar="N", help="Fail when the node has fewer GPUs.")] = None,
     workload: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Of solo,ddp,data_parallel,collectives. Default: all that apply."),
+        typer.Option(metavar="LIST", help="Of solo,ddp,data_parallel,collectives,links. Default: all that apply."),
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="mlp or transformer.")] = "mlp",
     batch: Annotated[

@@ -18,6 +18,7 @@ LABELS = {
     "ddp": "DDP, fenced and overlapped",
     "collectives": "collectives",
     "data_parallel": "DataParallel",
+    "links": "copies over each link",
 }
 
 

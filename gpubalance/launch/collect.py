@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpubalance.launch.collect_links import collect_links
 from gpubalance.record.job import Job
+from gpubalance.record.links import Links
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Phase, Skipped
 from gpubalance.record.timings import (
@@ -38,6 +40,7 @@ class Measured:
     probes: list[DeviceProbe] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
     data_parallel: DataParallelResult | None = None
+    links: Links | None = None
     memory: list[RankMemory] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     pass_number: int | None = None
@@ -54,6 +57,7 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
         probes=[DeviceProbe(**values) for values in _by_rank(job, events, "probe")],
         collectives=[CollectiveRow(**_values(event)) for event in _named(events.get(0, ()), "collective")],
         data_parallel=_data_parallel(events),
+        links=collect_links(job, events.get(0, ())),
         memory=[] if job.passes else _memory(job, events),
         skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")] + _unreadable(events),
     )

@@ -99,10 +99,14 @@ def _stalled(states: Sequence[RankState], job: Job, after_s: float) -> list[RunE
         else (f"made no progress for {after_s:g} s")
     )
     return [
-        RunError(kind="stalled", where="work", message=text, rank=s.rank, phase=s.phase, attempt=job.attempt,
-                 detail=last_output(job, s.rank))
+        RunError(kind="stalled", where="work", message=f"{text}{_busy_with(s)}", rank=s.rank, phase=s.phase,
+                 attempt=job.attempt, detail=last_output(job, s.rank))
         for s in behind
     ]  # fmt: skip
+
+
+def _busy_with(state: RankState) -> str:
+    return "" if state.doing is None else f", {state.doing}"
 
 
 def _behind(states: Sequence[RankState], victims: Sequence[RankState], job: Job) -> list[RunError]:

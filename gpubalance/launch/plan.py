@@ -220,6 +220,7 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
     reasons = {}
     if kind == "cpu":
         reasons["data_parallel"] = "nn.DataParallel needs GPUs"
+        reasons["links"] = "there are no links between CPU ranks: they share the host's memory"
     elif ranks == 1:
         reasons["data_parallel"] = "one GPU: nothing to be parallel over"
     if ranks == 1:
@@ -230,7 +231,6 @@ def _workloads(settings: BenchSettings, kind: str, ranks: int) -> tuple[list[str
     kept = [name for name in WORKLOADS if name in wanted and name not in reasons]
     skipped = [Skipped(what=name, reason=reasons[name]) for name in WORKLOADS if name in wanted and name in reasons]
     skipped += [Skipped(what=name, reason="not asked for") for name in WORKLOADS if name not in wanted]
-    skipped.append(Skipped(what="links", reason="not part of this version"))
     return kept, skipped
 
 
@@ -239,7 +239,7 @@ def _check_batch(batch: int, ranks: int, workloads: Sequence[str], *, explicit: 
     if batch < ranks:
         raise UsageError(f"global batch {batch} is smaller than the {ranks} ranks", f"give --batch {ranks} or more")
     remainder = batch % ranks
-    if remainder and set(workloads) - {"data_parallel", "collectives"}:
+    if remainder and set(workloads) - {"data_parallel", "collectives", "links"}:
         below, above = batch - remainder, batch - remainder + ranks
         only = "" if explicit else ", or --workload data_parallel, which splits unevenly"
         raise UsageError(

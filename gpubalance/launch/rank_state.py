@@ -16,6 +16,8 @@ class RankState:
     events: list[Event] = field(default_factory=list)
     phase: str = "start"
     phases_seen: int = 0
+    doing: str | None = None
+    """What it is about to do, where it says so; an action that never ends is named by it."""
     fence: int = 0
     last_progress_s: float = field(default_factory=time.monotonic)
     said_bye: bool = False
@@ -35,7 +37,10 @@ class RankState:
             self.fence = event["fence"]
             return
         self.events.append(event)
-        if name in ("phase_begin", "phase_end"):
+        if name == "doing":
+            self.doing = str(event["what"])
+        elif name in ("phase_begin", "phase_end"):
+            self.doing = None
             self.phases_seen += 1
             self.fence = 0
             self.phase = event["phase"] if name == "phase_begin" else f"after {event['phase']}"

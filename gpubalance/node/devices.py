@@ -40,7 +40,7 @@ def read_device(nvml: Nvml, index: int) -> Device:
 
     name = ask("name", "DeviceGetName")
     uuid = ask("uuid", "DeviceGetUUID")
-    bus_id = ask("pci_bus_id", "DeviceGetPciInfo", _bus_id)
+    bus_id = ask("pci_bus_id", "DeviceGetPciInfo", bus_id_of)
     minor = ask("minor_number", "DeviceGetMinorNumber", _size)
     readings, refused = take(AT_REST, nvml, index)
     mig_mode = readings["mig_mode"]
@@ -62,7 +62,7 @@ def _name_without(reason: str) -> str:
     return UNDECODABLE_NAME if reason == "UNDECODABLE" else f"unknown ({reason})"
 
 
-def _bus_id(pci: Any) -> Answer:
+def bus_id_of(pci: Any) -> Answer:
     """The bus id in the short form that lspci and CUDA print: 0000:5e:00.0."""
     try:
         match = _BUS_ID.fullmatch(pci.busId)  # the binding decodes fields of structs when they are looked at

@@ -15,13 +15,16 @@ from gpubalance.node import host
 from gpubalance.node.devices import list_devices, list_processes
 from gpubalance.node.nvml import Nvml
 from gpubalance.node.visibility import VARIABLE, read_visibility
+from gpubalance.node.ways import with_ways
 from gpubalance.record.node import Device, DroppedEntry, Node, Process, Visibility
 
 PACKAGES = ("torch", "nvidia-ml-py", "pynvml", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 
-def take_snapshot(nvml: Nvml | str, cpu_busy: float | None) -> Node:
-    """Everything that can be known without a CUDA context. `nvml` is an open NVML or why there is none."""
+def take_snapshot(nvml: Nvml | str, cpu_busy: float | None, *, ways: bool = False) -> Node:
+    """Everything that can be known without a CUDA context. `nvml` is an open NVML or why there is none. `ways`: also
+    how GPUs are joined, which takes a few calls for each pair and each NVLink.
+    """
     quota = host.cgroup_quota()
     cores = host.usable_cores()
     memory = psutil.virtual_memory()
@@ -41,16 +44,17 @@ def take_snapshot(nvml: Nvml | str, cpu_busy: float | None) -> Node:
         container=host.container_kind(),
         environment=host.steering_variables(environment),
         packages=host.package_versions(PACKAGES),
-        **_gpu_part(nvml, environment.get(VARIABLE)),
+        **_gpu_part(nvml, environment.get(VARIABLE), ways=ways),
     )
 
 
-def _gpu_part(nvml: Nvml | str, visible_devices: str | None) -> dict[str, object]:
+def _gpu_part(nvml: Nvml | str, visible_devices: str | None, *, ways: bool) -> dict[str, object]:
     if isinstance(nvml, str):
         return {"nvml_error": nvml}
     devices = list_devices(nvml)
     if isinstance(devices, str):
         return {"nvml_error": devices}
+    devices = with_ways(nvml, devices) if ways else devices
     missing: dict[str, str] = {}
     visible = read_visibility(visible_devices, [device.uuid for device in devices])
     ordinals = {index: ordinal for ordinal, index in enumerate(visible.indices)}

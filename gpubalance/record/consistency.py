@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpubalance.record.gates import gates_problem
+from gpubalance.record.link_consistency import link_problems
 from gpubalance.record.run import Run
 from gpubalance.record.timings import STAGES, DdpAttempt
 
 
 def contradiction(run: Run) -> str | None:
     """The first place where a run contradicts itself, in words; None when everything fits."""
-    checks = (_devices, _attempts, _stages, _samples, _numbers, _margin, _thresholds)
+    checks = (_devices, _attempts, _stages, _samples, _numbers, link_problems, _margin, _thresholds)
     return next((text for check in checks for text in check(run)), None)
 
 

@@ -24,6 +24,8 @@ class Slot:
     ordinal: int | None
     uuid: str | None
     cores: tuple[int, ...]
+    bus_id: str | None = None
+    """Where the device sits on the PCI bus: 0000:5e:00.0."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,20 @@ from gpubalance.record.base import Record
 Scalar = int | float | str | bool | None
 
 
+class Peer(Record):
+    """How a GPU stands to another one."""
+
+    nvml_index: int
+    topology: str | None
+    """Nearest common ancestor: INTERNAL, SINGLE, MULTIPLE, HOSTBRIDGE, NODE, SYSTEM (NVML_TOPOLOGY_*)."""
+    p2p: dict[str, str | None]
+    """read, write, nvlink, atomics -> OK, or why not (NVML_P2P_STATUS_*); null when NVML does not say."""
+    nvlinks: int | None = None
+    """NVLinks that lead straight to it and are up; null where that was not asked, or where NVML does not say where
+    links lead, as with NVSwitches and in guests."""
+    missing: dict[str, str] = Field(default_factory=dict)
+
+
 class Device(Record):
     """A GPU, or a CPU slot where there is none, with every identity it has.
 
@@ -32,6 +46,8 @@ class Device(Record):
     """Cores this CPU slot owns alone; empty for a GPU."""
     readings: dict[str, Scalar] = Field(default_factory=dict)
     """What was read once, before anything ran."""
+    peers: list[Peer] = Field(default_factory=list)
+    """How it stands to the other GPUs of the node; empty where nobody asked."""
     missing: dict[str, str] = Field(default_factory=dict)
     """Field name -> why it is null."""
 

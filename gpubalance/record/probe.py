@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpubalance.record.base import Record
-from gpubalance.record.node import Node, Scalar
+from gpubalance.record.node import Node, Peer, Scalar
 from gpubalance.record.run import Phase, Setting
 from gpubalance.record.samples import Samples
 from gpubalance.record.timings import DeviceProbe
@@ -24,17 +24,6 @@ class NvLink(Record):
     link: int
     active: bool | None
     version: int | None = None
-
-
-class Peer(Record):
-    """How a GPU stands to another one."""
-
-    nvml_index: int
-    topology: str | None
-    """Nearest common ancestor: INTERNAL, SINGLE, MULTIPLE, HOSTBRIDGE, NODE, SYSTEM (NVML_TOPOLOGY_*)."""
-    p2p: dict[str, str | None]
-    """read, write, nvlink, atomics -> OK, or why not (NVML_P2P_STATUS_*); null when NVML does not say."""
-    missing: dict[str, str] = Field(default_factory=dict)
 
 
 class DeviceDetail(Record):

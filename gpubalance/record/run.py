@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpubalance.record.base import Record
+from gpubalance.record.links import Links
 from gpubalance.record.node import Device, Node, Scalar
 from gpubalance.record.samples import Samples
 from gpubalance.record.timings import (
@@ -112,6 +113,7 @@ class Run(Record):
     probes: list[DeviceProbe] = Field(default_factory=list)
     collectives: list[CollectiveRow] = Field(default_factory=list)
     data_parallel: DataParallelResult | None = None
+    links: Links | None = None
     memory: list[RankMemory] = Field(default_factory=list)
     samples: Samples = Field(default_factory=Samples)
     injected: list[str] = Field(default_factory=list)

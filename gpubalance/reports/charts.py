@@ -8,6 +8,7 @@ from gpubalance.record.run import Run
 from gpubalance.reports.chart import Chart, device_name, why_not
 from gpubalance.reports.chart_bandwidth import bandwidth_chart
 from gpubalance.reports.chart_bars import memory_chart, step_chart, time_chart
+from gpubalance.reports.chart_matrix import matrix_chart
 from gpubalance.reports.chart_utilization import utilization_chart
 from gpubalance.reports.probe_tables import link_matrix
 
@@ -23,7 +24,7 @@ def run_charts(run: Run, facts: Facts) -> list[Chart]:
         memory_chart(facts.memory, names),
         bandwidth_chart(run.collectives, why_not(run, "collectives")),
         step_chart(first.balance) if first else Chart("What the step is made of", "", missing=missing),
-        Chart("Link matrix", "", missing="a bench run does not look at links; gpubalance probe does"),
+        matrix_chart(run, names),
     ]
 
 

@@ -38,7 +38,9 @@ WORKLOAD_OF = {
     "straggler": "ddp", "developing": "ddp", "transient": "ddp", "data_imbalance": "ddp", "level": "ddp",
     "too_small": "ddp", "communication_bound": "ddp", "loss": "ddp", "memory_skew": "ddp", "leaked_context": "ddp",
     "min_score": "ddp", "warm_up": "ddp", "slowdown": "ddp", "same_bits": "solo", "device_speed": "solo",
-    "low_clock": "solo", "collective_data": "collectives",
+    "low_clock": "solo", "collective_data": "collectives", "link": "links", "link_data": "links",
+    "link_limit": "links", "nvlinks_up": "links", "peer_access": "links", "host_link": "links",
+    "shared_uplink": "links",
 }  # fmt: skip
 """Finding of a run -> the workload that it judges."""
 

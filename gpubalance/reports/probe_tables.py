@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpubalance.checks.probing.check import Gpu, gpus_of
-from gpubalance.record.probe import DeviceLoad, Load, Peer, Probe
+from gpubalance.record.node import Peer
+from gpubalance.record.probe import DeviceLoad, Load, Probe
 from gpubalance.reports.common_tables import (
     IDENTITY,
     SPEED,

@@ -8,6 +8,7 @@ stand there, whatever the record holds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -174,6 +175,40 @@ def _bus_bandwidth(record: Record, _judgement: AnyJudgement) -> Iterator[Sample]
         yield labels, row.bus_bandwidth_gb_per_s * 1e9
 
 
+LINK = ("source_gpu", "source_uuid", "target_gpu", "target_uuid")
+
+
+def _peers(field: str) -> Samples:
+    """Copies from one device to another; `looks` stands for the median of the looks."""
+
+    def samples(record: Record, _judgement: AnyJudgement) -> Iterator[Sample]:
+        links = record.links if isinstance(record, Run) else None
+        for peer in links.peers if links is not None else ():
+            ends = [device_labels(devices_of(record)[device])[:2] for device in (peer.source, peer.target)]
+            looks = statistics.median(peer.looks_gb_per_s) if peer.looks_gb_per_s else None
+            value = looks if field == "looks" else getattr(peer, field)
+            yield (*ends[0], *ends[1]), value if value is None or field == "wrong_bytes" else value * 1e9
+
+    return samples
+
+
+def _host_copies(field: str) -> Samples:
+    def samples(record: Record, _judgement: AnyJudgement) -> Iterator[Sample]:
+        links = record.links if isinstance(record, Run) else None
+        for copies in links.devices if links is not None else ():
+            for together in ("", "together_"):
+                value = getattr(copies, f"{together}{field}")
+                labels = device_labels(devices_of(record)[copies.device])
+                yield (*labels, "yes" if together else "no"), None if value is None else value * 1e9
+
+    return samples
+
+
+def _communication(_record: Record, judgement: AnyJudgement) -> Iterator[Sample]:
+    links = judgement.facts.links if isinstance(judgement, Judgement) else None
+    yield (), None if links is None or links.score is None else links.score / 100
+
+
 def _speed(value: Callable[[DeviceProbe], float]) -> Samples:
     def samples(record: Record, _judgement: AnyJudgement) -> Iterator[Sample]:
         for device, speed in speeds_of(record):
@@ -209,7 +244,7 @@ METRICS = (
     Metric("balance_bound_ratio", "95 % interval of the balance.", ("bound",),
            _score(0.01, ("low", "low"), ("high", "high"))),
     Metric("balance_factor_ratio", "Factors of the balance; transient may be above 1.", ("factor",),
-           _score(0.01, ("persistent", "persistent"), ("transient", "transient"))),
+           _score(0.01, ("link", "link"), ("persistent", "persistent"), ("transient", "transient"))),
     Metric("step_seconds", "Time of a training step, gradients exchanged.", (), _score(1e-3, ("", "step_ms"))),
     Metric("step_lost_seconds", "Time that imbalance costs in a step; noise may make it negative.",
            (), _score(1e-3, ("", "lost_ms"))),
@@ -219,6 +254,17 @@ METRICS = (
     Metric("rank_useful_ratio", "Share of a step in which the device of the rank computes.", RANK, _by_rank(_useful)),
     Metric("collective_bus_bandwidth_bytes_per_second", "Bus bandwidth of a collective, as nccl-tests defines it.",
            ("collective", "size_bytes", "mode", "backend", "dtype", "ranks"), _bus_bandwidth),
+    Metric("communication_ratio", "Slowest link between devices over the median of its class.", (), _communication),
+    Metric("link_bytes_per_second", "Copy from one device to another, nothing else running.", LINK, _peers("looks")),
+    Metric("link_both_ways_bytes_per_second", "The same, while the opposite direction copies as well.", LINK,
+           _peers("both_ways_gb_per_s")),
+    Metric("link_together_bytes_per_second", "The same, while all other devices copy in pairs.", LINK,
+           _peers("together_gb_per_s")),
+    Metric("link_wrong_bytes", "Bytes of a copied pattern that came out wrong.", LINK, _peers("wrong_bytes")),
+    Metric("host_link_to_device_bytes_per_second", "Copy from pinned host memory, alone or with all devices together.",
+           (*DEVICE, "together"), _host_copies("to_device_gb_per_s")),
+    Metric("host_link_from_device_bytes_per_second", "Copy to pinned host memory, alone or with all devices together.",
+           (*DEVICE, "together"), _host_copies("from_device_gb_per_s")),
     Metric("device_matrix_product_flops_per_second", "Dense matrix product of a device alone.", DEVICE,
            _speed(lambda speed: speed.gemm_tflops * 1e12)),
     Metric("device_memory_copy_bytes_per_second", "Copy within the memory of a device, reads plus writes.", DEVICE,

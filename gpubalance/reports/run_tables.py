@@ -8,6 +8,7 @@ from gpubalance.analysis.balance import Balance, reference_of
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.finding import percent
+from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement
 from gpubalance.record.run import Run
 from gpubalance.reports.chart import device_name
@@ -21,6 +22,7 @@ from gpubalance.reports.common_tables import (
     versions_table,
     with_rows,
 )
+from gpubalance.reports.link_tables import host_link_table, link_table, matrix_table
 from gpubalance.reports.table import NONE, Column, Table, number, words
 from gpubalance.reports.workload_lines import throughput_lines
 
@@ -53,13 +55,15 @@ def score_table(judgement: Judgement) -> Table:
     time = min(100.0, first.balance.persistent * first.balance.transient / 100) if first else None
     level = facts.utilization.missing or "mean over largest device time"
     memory = facts.memory.missing or "emptiest over fullest of the ranks' own peaks"
+    link, links = first.balance.link if first else None, facts.links.score if facts.links else None
+    slowest = "not measured" if links is None else "slowest link over the median of its class"
     rows = (
         *(_balance_rows(first.balance) if first else ()),
-        ("link", NONE, NONE, "not measured"),
+        ("link", number(link, 1), NONE, "not measured" if link is None else "what the slowest link leaves"),
         _score("time", time, state_of(judgement, "straggler", "transient"), "persistent x transient"),
         _score("utilization", facts.utilization.score, state_of(judgement, "level", "too_small"), level),
         _score("memory", facts.memory.score, state_of(judgement, "memory_skew", "leaked_context"), memory),
-        ("communication", NONE, NONE, "not measured"),
+        _score("communication", links, state_of(judgement, *COMMUNICATION), slowest),
     )
     columns = (Column("score", words=True), Column("value", "of 100"), *words("state", "meaning"))
     return Table("Scores", columns, rows)
@@ -233,6 +237,9 @@ def more_tables(run: Run) -> list[Table]:
     versions = {"gpubalance": run.gpubalance_version, **(run.ranks[0].versions if run.ranks else {})}
     return with_rows([
         collective_table(run),
+        matrix_table(run),
+        link_table(run),
+        host_link_table(run),
         speed_table(run),
         error_table(run),
         skipped_table(run),

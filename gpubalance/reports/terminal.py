@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.header import header_lines
+from gpubalance.reports.link_lines import link_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
 from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
@@ -40,6 +42,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
         [Line(line) for line in _fold(_score_lines(judgement))],
         [Line(line) for line in _fold(rank_lines(run, facts), "       ")],
         [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run)])],
+        [Line(line) for line in _fold(link_lines(run, facts))],
         [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
     ]
     lines: list[Line] = []
@@ -93,7 +96,8 @@ def _score_lines(judgement: Judgement) -> list[str]:
     alone = len(first.device_of_rank) == 1
     bound = " or more (communication-bound)" if balance.communication_bound else ""
     score = f"balance {balance.score:.1f}{bound}"
-    factors = f"link not measured   persistent {balance.persistent:.1f}   transient {balance.transient:.1f}"
+    link = "not measured" if balance.link is None else f"{balance.link:.1f}"
+    factors = f"link {link}   persistent {balance.persistent:.1f}   transient {balance.transient:.1f}"
     interval = f"95 % interval {balance.low:.1f} to {balance.high:.1f}"
     lines = [f"{score}   {factors}"]
     if not alone:
@@ -110,7 +114,7 @@ def _sub_scores(judgement: Judgement, first: AttemptFacts) -> str:
         ("time", time, ("straggler", "transient")),
         ("utilization", facts.utilization.score, ("level", "too_small")),
         ("memory", facts.memory.score, ("memory_skew", "leaked_context")),
-        ("communication", None, ()),
+        ("communication", facts.links.score if facts.links else None, COMMUNICATION),
     )
     return ", ".join(
         f"{name} {score:.1f} {_state(judgement, ids)}" if score is not None else f"{name} not measured"

@@ -36,7 +36,16 @@ _POLL_S = 0.02
 class SensorProcess:
     """A running sensor. Never waits for it without a limit."""
 
-    def __init__(self, folder: Path, interval_s: float, environment: Mapping[str, str], stand_in: Path | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        interval_s: float,
+        environment: Mapping[str, str],
+        stand_in: Path | None,
+        *,
+        ways: bool = False,
+    ) -> None:
+        """`ways`: the snapshot shall say how GPUs are joined as well."""
         self._folder = folder
         self._tail = LogTail(folder / "sensor.jsonl")
         self.events: list[Event] = []
@@ -47,6 +56,7 @@ class SensorProcess:
         command = [sys.executable, "-m", "gpubalance.sampling.sensor", "--folder", str(folder)]
         command += ["--parent", str(os.getpid()), "--interval", str(interval_s)]
         command += ["--stand-in", str(stand_in)] if stand_in is not None else []
+        command += ["--ways"] if ways else []
         self._output = folder / "sensor.txt"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(

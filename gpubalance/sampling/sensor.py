@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--interval", type=float, required=True)
     parser.add_argument("--stand-in", type=Path, help="profile of a stand-in NVML, for tests and demonstrations")
+    parser.add_argument("--ways", action="store_true", help="say in the snapshot how GPUs are joined as well")
     options = parser.parse_args()
     faulthandler.enable()  # a crash inside the driver's library leaves a trace of the call
     die_with_parent(options.parent)
@@ -139,7 +140,7 @@ def main() -> None:
         install(options.stand_in)
     log = RankLog(options.folder / "sensor.jsonl")
     nvml = open_nvml(CallNote(options.folder / "sensor.call"))
-    node = take_snapshot(nvml, psutil.cpu_percent(interval=BUSY_WINDOW_S) / 100)
+    node = take_snapshot(nvml, psutil.cpu_percent(interval=BUSY_WINDOW_S) / 100, ways=options.ways)
     log.write("snapshot", node=node.model_dump(mode="json"))
     sensor = Sensor(log, nvml, options.interval, options.folder, options.stand_in)
     sensor.run(Commands(sys.stdin.fileno()))

@@ -66,6 +66,7 @@ def assemble_run(
         probes=[probe for m in measured for probe in m.probes],
         collectives=[row for m in measured for row in m.collectives],
         data_parallel=next((m.data_parallel for m in measured if m.data_parallel is not None), None),
+        links=next((m.links for m in measured if m.links is not None), None),
         memory=[memory for m in measured[:1] for memory in m.memory],
         samples=collect_samples(
             sensor.events,

@@ -1,8 +1,8 @@
 """`gpubalance bench`: can this node train evenly? The whole story, top to bottom.
 
 look at the node -> plan -> ranks (solo, ddp, collectives) -> look again if somebody seems slow beside the others, or
-beside what it used to be -> one process that sees all devices (data_parallel) -> one record -> facts, findings,
-verdict.
+beside what it used to be -> one process that sees all devices (links, data_parallel) -> one record -> facts,
+findings, verdict.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _measure(
     stand_in: Path | None,
 ) -> Finished:
     gathered = Gathered(datetime.now(timezone.utc), time.monotonic())
-    sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in)
+    sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in, ways=True)
     try:
         node = sensor.node()
         plan, skipped = make_plan(node, settings, share)
@@ -139,21 +139,22 @@ def _run_crews(
 ) -> None:
     gathered = runner.gathered
     job = first_job(settings, plan, folder)
-    node = node_job(job)
+    node = node_job(job, plan)
     if job.phases:
-        if "data_parallel" in plan.workloads:
+        if node.phases:
             runner.hold(node)
         runner.run(job)
     suspicion = None if gathered.errors else _suspicion(settings, plan, runner, doubts)
     if suspicion is not None:
         runner.display.say(f"{suspicion}: {ROTATED}")
         runner.run(rotated_job(job))
-    if "data_parallel" not in plan.workloads:
-        return
-    if gathered.errors:
-        gathered.skip("data_parallel", "an earlier phase failed")
-    else:
+    if node.phases and not gathered.errors:
         runner.run(node)
+    if gathered.errors:
+        begun = {phase.name for measured in gathered.measured for phase in measured.phases}
+        for name in node.phases:
+            if name not in begun:
+                gathered.skip(name, "an earlier phase failed")
 
 
 def _suspicion(settings: BenchSettings, plan: Plan, runner: CrewRunner, doubts: Callable[[], bool]) -> str | None:

@@ -13,7 +13,8 @@ GROUP_MARGIN_S = 30.0
 """How much longer than the parent's own clock a collective may take: the parent must be first, because a watchdog that
 aborts the waiting ranks hides who they waited for."""
 
-NODE_PHASES = ("data_parallel",)
+NODE_PHASES = ("links", "data_parallel")
+"""Links first: should a copy between two devices never return, it is this phase that names the pair."""
 
 
 def first_job(settings: BenchSettings, plan: Plan, folder: Path) -> Job:
@@ -42,7 +43,7 @@ def _slots(plan: Plan) -> tuple[Slot, ...]:
     """
     named = all(device.uuid for device in plan.devices)
     return tuple(
-        Slot(index, index if named else device.cuda_ordinal, device.uuid, tuple(device.cpu_cores))
+        Slot(index, index if named else device.cuda_ordinal, device.uuid, tuple(device.cpu_cores), device.pci_bus_id)
         for index, device in enumerate(plan.devices)
     )
 
@@ -52,6 +53,6 @@ def rotated_job(job: Job) -> Job:
     return replace(job, attempt=job.attempt + 1, slots=(*job.slots[1:], job.slots[0]), phases=("ddp",))
 
 
-def node_job(job: Job) -> Job:
-    """One process that sees all devices."""
-    return replace(job, crew="node", phases=NODE_PHASES)
+def node_job(job: Job, plan: Plan) -> Job:
+    """One process that sees all devices, with the workloads of the plan that need one; no phases: it is not needed."""
+    return replace(job, crew="node", phases=tuple(name for name in NODE_PHASES if name in plan.workloads))

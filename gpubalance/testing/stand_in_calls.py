@@ -12,8 +12,9 @@ NOT_AVAILABLE = 2**64 - 1
 """nvml.h, NVML_VALUE_NOT_AVAILABLE."""
 
 _SELECTED = frozenset({
-    "ApplicationsClock", "ClockInfo", "MaxClockInfo", "NvLinkState", "NvLinkVersion", "P2PStatus", "RetiredPages",
-    "Temperature", "TemperatureThreshold", "TopologyCommonAncestor", "TotalEccErrors", "ViolationStatus",
+    "ApplicationsClock", "ClockInfo", "MaxClockInfo", "NvLinkRemotePciInfo_v2", "NvLinkState", "NvLinkVersion",
+    "P2PStatus", "RetiredPages", "Temperature", "TemperatureThreshold", "TopologyCommonAncestor", "TotalEccErrors",
+    "ViolationStatus",
 })  # fmt: skip
 """Calls whose arguments between handle and output choose the value."""
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.verdict import judge
 from gpubalance.record.run import Run
+from gpubalance.testing.link_runs import link_run
 from gpubalance.thresholds import THRESHOLDS, names_for, spelled
 from tests.checks.helpers import all_of, with_setting
 from tests.checks.test_devices import holding
@@ -39,6 +40,12 @@ MOVED: dict[str, tuple[Run, str, str, tuple[str, str], tuple[str, str]]] = {
     "memory_full_warn": (holding(31, 20), "memory_skew", "", ("31", "pass"), ("30.9", "warn")),
     "memory_full_fail": (holding(51, 30), "memory_skew", "", ("51", "warn"), ("50.9", "fail")),
     "level_warn": (at_level(28.0, 27.0), "level", "", ("28", "pass"), ("28.1", "warn")),
+    "link_warn": (link_run(4, {(0, 1): 1 - 1 / 18}), "link", "", ("5.6", "pass"), ("5.5", "warn")),
+    "link_fail": (link_run(4, {(0, 1): 0.88}), "link", "", ("12.1", "warn"), ("11.9", "fail")),
+    "link_limit_warn": (link_run(2, rate=270.0), "link_limit", "", ("60", "pass"), ("60.1", "warn")),
+    "link_limit_fail": (link_run(2, rate=270.0), "link_limit", "", ("60", "warn"), ("60.1", "fail")),
+    "host_link_warn": (link_run(2), "host_link", "", ("87.7", "pass"), ("87.8", "warn")),  # 55.3 of 63.0 GB/s
+    "host_link_fail": (link_run(2), "host_link", "host_link_warn=95", ("87.7", "warn"), ("87.8", "fail")),
     "limit_warn": (LOW, "device_speed", "limit_fail=10", ("41.5", "pass"), ("41.6", "warn")),
     "limit_fail": (LOW, "device_speed", "", ("41.5", "warn"), ("41.6", "fail")),
 }

@@ -51,6 +51,29 @@ def test_a_healthy_pair_passes_and_every_part_is_there(tmp_path: Path) -> None:
     assert all(0.3 < level <= 1 for level in levels)
 
 
+def test_links_bring_the_right_bytes_at_nvlinks_speed_and_both_ways_overlap(tmp_path: Path) -> None:
+    code, run, judgement = bench(tmp_path, "--workload", "links")
+    assert code == 0, judgement["sentence"]
+    assert run.links is not None
+    assert run.links.complete
+    assert {(peer.wrong_bytes, peer.wrong_on_host_bytes) for peer in run.links.peers} == {(0, 0)}
+    for peer in run.links.peers:
+        assert peer.both_ways_gb_per_s is not None
+        assert peer.both_ways_gb_per_s > 0.8 * max(peer.looks_gb_per_s)
+    for copies in run.links.devices:
+        assert copies.to_device_gb_per_s is not None
+        assert copies.together_to_device_gb_per_s is not None
+
+
+def test_links_of_one_gpu_are_memory_and_host(tmp_path: Path) -> None:
+    command = ("bench", "--nproc", "1", "--workload", "links", "--json")
+    done = run_cli(*command, env=command_environment(XDG_STATE_HOME=str(tmp_path)))
+    run = Run.model_validate(json.loads(done.stdout)["run"])
+    assert run.links is not None
+    assert (run.links.peers, run.links.missing["peers"]) == ([], "one device has no peer")
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_twenty_percent_on_either_rank_is_named_confirmed_and_device_time(tmp_path: Path, rank: int) -> None:
     code, run, judgement = bench(tmp_path, "--workload", "solo,ddp", "--inject", f"compute:rank={rank},percent=20")

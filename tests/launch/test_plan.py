@@ -88,7 +88,7 @@ def test_all_visible_gpus_take_part_each_with_its_rank_in_cudas_order() -> None:
     made = plan(node_of(8))
     assert [device.cuda_ordinal for device in made.devices] == list(range(8))
     assert (made.backend, made.launcher, made.notes) == ("nccl", "own", [])
-    assert made.workloads == ["solo", "ddp", "data_parallel", "collectives"]
+    assert made.workloads == ["solo", "ddp", "data_parallel", "collectives", "links"]
     assert (made.global_batch, made.per_rank_batch) == (8 * 4096, 4096)
 
 
@@ -425,8 +425,9 @@ def test_a_fault_on_the_last_rank_is_accepted() -> None:
 # Workloads that do not apply
 
 
-def test_on_the_cpu_data_parallel_is_skipped_with_its_reason() -> None:
+def test_on_the_cpu_what_needs_gpus_is_skipped_with_its_reason() -> None:
     assert skipped(CPU_NODE)["data_parallel"] == "nn.DataParallel needs GPUs"
+    assert skipped(CPU_NODE)["links"] == "there are no links between CPU ranks: they share the host's memory"
     assert plan(CPU_NODE).workloads == ["solo", "ddp", "collectives"]
 
 
@@ -434,13 +435,13 @@ def test_one_gpu_skips_what_needs_two_with_their_reasons() -> None:
     reasons = skipped(node_of(1))
     assert reasons["data_parallel"] == "one GPU: nothing to be parallel over"
     assert reasons["collectives"] == "one rank: nothing to communicate"
-    assert plan(node_of(1)).workloads == ["solo", "ddp"]
+    assert plan(node_of(1)).workloads == ["solo", "ddp", "links"]
 
 
 def test_workloads_that_were_not_asked_for_are_skipped_as_such() -> None:
     reasons = skipped(node_of(2), workloads=("ddp",))
-    assert {name: reasons[name] for name in ("solo", "data_parallel", "collectives")} == dict.fromkeys(
-        ("solo", "data_parallel", "collectives"), "not asked for"
+    assert {name: reasons[name] for name in ("solo", "data_parallel", "collectives", "links")} == dict.fromkeys(
+        ("solo", "data_parallel", "collectives", "links"), "not asked for"
     )
 
 

@@ -212,7 +212,7 @@ def test_the_matrix_covers_every_call_of_a_look_and_every_field(opened: Opened, 
     assert {name for name, device in stand_in.calls if device == 1} == set(FIELDS)
     assert {name for name, device in stand_in.calls if device is None} == ELSEWHERE
     values, missing = healthy[1]
-    not_asked = {"kind", "nvml_index", "cuda_ordinal", "cpu_cores", "links", "memory_total_bytes"}
+    not_asked = {"kind", "nvml_index", "cuda_ordinal", "cpu_cores", "links", "peers", "memory_total_bytes"}
     assert set(values) == set().union(*FIELDS.values()) | not_asked
     assert missing == {}
 

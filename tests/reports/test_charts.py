@@ -69,7 +69,7 @@ class TestOrder:
             "Memory": "no GPU memory was measured",
             "Bus bandwidth of collectives": "no (collectives)",
             "What the step is made of": "one device (ddp)",
-            "Link matrix": "a bench run does not look at links; gpubalance probe does",
+            "Link matrix": "links gave no result",
         }
 
     def test_a_phase_that_left_nothing_behind_and_no_reason_is_said_too(self) -> None:

@@ -114,7 +114,7 @@ def test_the_verdict_is_a_case_so_that_none_never_looks_green(verdict: Verdict) 
 def test_counts_times_and_properties_of_a_real_run() -> None:
     root = JUnitXml.fromstring(text_of(kept("h200x2-slow")))
     suites = {suite.name: suite for suite in root}
-    assert list(suites) == ["collectives", "data_parallel", "ddp", "node", "solo", "verdict"]
+    assert list(suites) == ["collectives", "data_parallel", "ddp", "links", "node", "solo", "verdict"]
     assert (suites["ddp"].tests, suites["ddp"].failures, suites["ddp"].errors, suites["ddp"].skipped) == (4, 1, 0, 0)
     assert suites["ddp"].time == 33.141  # 28.5212 - 11.6247 and again 50.5054 - 34.2605
     assert suites["solo"].time == 5.064

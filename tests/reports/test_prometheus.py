@@ -19,6 +19,7 @@ from gpubalance.record.run import Run
 from gpubalance.record.timings import DeviceProbe
 from gpubalance.reports.formats import judged
 from gpubalance.reports.prometheus import METRICS, prometheus_text
+from gpubalance.testing.link_runs import link_run
 from gpubalance.testing.runs import make_run
 from tests.checks.probing.helpers import make_probe
 from tests.checks.probing.test_kept_probes import KEPT as KEPT_PROBES
@@ -41,6 +42,7 @@ RECORDS: dict[str, Run | Probe] = {
     "hostile": named(pair(100.0, 108.0), HOSTILE),
     "hostile probe": make_probe(devices=[{"name": HOSTILE}, {"name": '\ud800"\\\n'}]),
     "collectives": pair(100.0, 100.0, collectives=[row(), row("graph")]),
+    "links": link_run(4, {(0, 1): 0.8}),
     "on the CPU": make_run(pair(100.0, 100.0).ddp, on_cpu=True),
     "no ddp": without_ddp(),
     "no driver": make_probe(node={"nvml_error": "DRIVER_NOT_LOADED"}),

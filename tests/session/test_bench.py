@@ -76,6 +76,47 @@ def test_a_healthy_node_passes_with_all_that_was_measured_in_one_record(run: Run
     assert not record.errors
 
 
+CHECKED = {
+    "source": 0, "target": 1, "peer_access": True, "checked_bytes": 8, "wrong_bytes": 0, "checked_on_host_bytes": 8,
+    "wrong_on_host_bytes": 0,
+}  # fmt: skip
+COPYING = [["event", "doing", {"what": "copying from GPU-a to GPU-b"}], ["event", "link_check", CHECKED]]
+LINKS_END = ["event", "links_end", {"buffer_bytes": 8, "missing": {}}]
+
+
+def timed(source: int, target: int, rate: float) -> list[Any]:
+    return ["event", "link_look", {"source": source, "target": target, "copy_bytes": 8, "gb_per_s": rate}]
+
+
+def test_links_are_measured_by_one_process_that_sees_all_devices_and_judged(run: Run) -> None:
+    steps = [["phase", "links"], *COPYING, timed(0, 1, 395.0), timed(1, 0, 394.0), LINKS_END, ["end"]]
+    finished = run({"node-0": {"*": steps}}, workloads=("links",))
+    assert finished.run.links is not None
+    assert finished.run.links.complete
+    assert finished.judgement.verdict is Verdict.PASS
+    link = next(finding for finding in finished.judgement.findings if finding.id == "link_limit")
+    assert "18 x 25 = 450 GB/s" in link.message
+
+
+def test_a_copy_that_never_returns_is_named_by_its_pair_and_what_was_measured_is_kept(run: Run) -> None:
+    hung = ["event", "doing", {"what": "copying from GPU-b to GPU-a"}]
+    finished = run(
+        {"node-0": {"*": [["phase", "links"], *COPYING, hung, ["sleep"]]}}, workloads=("links",), stall_s=1.0
+    )
+    (error,) = finished.run.errors
+    assert (error.kind, error.phase) == ("stalled", "links")
+    assert error.message == "made no progress for 1 s, copying from GPU-b to GPU-a"
+    assert finished.run.links is not None
+    assert [(peer.source, peer.target) for peer in finished.run.links.peers] == [(0, 1)]
+    assert finished.judgement.verdict is not Verdict.PASS
+
+
+def test_what_comes_after_a_phase_that_failed_is_skipped_with_its_reason(run: Run) -> None:
+    finished = run({"node-0": {"*": [["phase", "links"], ["raise", "no"]]}}, workloads=("links", "data_parallel"))
+    assert ("data_parallel", "an earlier phase failed") in {(s.what, s.reason) for s in finished.run.skipped}
+    assert ("links", "an earlier phase failed") not in {(s.what, s.reason) for s in finished.run.skipped}
+
+
 def test_a_slow_device_is_confirmed_in_fresh_processes_with_ranks_rotated(run: Run) -> None:
     finished = run(
         {

@@ -47,12 +47,18 @@ def test_over_gloo_ranks_work_on_the_cpu() -> None:
 
 def test_devices_that_are_named_by_uuid_are_counted_in_the_order_of_the_plan() -> None:
     chosen = [make_gpu(3), make_gpu(1)]
-    assert job_of(*chosen).slots == (Slot(0, 0, chosen[0].uuid, ()), Slot(1, 1, chosen[1].uuid, ()))
+    assert job_of(*chosen).slots == (
+        Slot(0, 0, chosen[0].uuid, (), "0000:09:00.0"),
+        Slot(1, 1, chosen[1].uuid, (), "0000:07:00.0"),
+    )
 
 
 def test_where_one_uuid_is_unknown_cudas_own_ordinals_count() -> None:
     nameless = make_gpu(3).model_copy(update={"uuid": None, "cuda_ordinal": 3})
-    assert job_of(nameless, make_gpu(1)).slots == (Slot(0, 3, None, ()), Slot(1, 1, make_gpu(1).uuid, ()))
+    assert job_of(nameless, make_gpu(1)).slots == (
+        Slot(0, 3, None, (), "0000:09:00.0"),
+        Slot(1, 1, make_gpu(1).uuid, (), "0000:07:00.0"),
+    )
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
@@ -78,13 +84,19 @@ def test_a_single_rank_stays_where_it_is() -> None:
 
 def test_the_last_job_is_one_process_that_sees_all_devices() -> None:
     job = job_of(make_gpu(0), make_gpu(1))
-    last = node_job(job)
+    last = node_job(job, plan_of(make_gpu(0), make_gpu(1)))
     assert (last.crew, last.phases, last.slots) == ("node", ("data_parallel",), job.slots)
+
+
+def test_links_come_before_everything_else_that_copies_between_devices() -> None:
+    both = plan_of(make_gpu(0), make_gpu(1), workloads=["data_parallel", "links"])
+    assert node_job(job_of(make_gpu(0)), both).phases == ("links", "data_parallel")
+    assert node_job(job_of(make_gpu(0)), plan_of(make_gpu(0), workloads=["ddp"])).phases == ()
 
 
 def test_jobs_write_to_different_files() -> None:
     job = job_of(make_gpu(0), make_gpu(1))
-    assert len({each.log_path(0) for each in (job, rotated_job(job), node_job(job))}) == 3
+    assert len({each.log_path(0) for each in (job, rotated_job(job), node_job(job, plan_of(make_gpu(0))))}) == 3
 
 
 def test_a_collective_may_take_longer_than_the_parent_waits_so_that_the_parent_comes_first() -> None:

@@ -9,7 +9,8 @@ from itertools import combinations
 
 from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.probing.check import Check, Gpu, finding, gpus_of, is_absent
-from gpubalance.record.probe import Peer, Probe
+from gpubalance.record.node import Peer
+from gpubalance.record.probe import Probe
 
 BRAND_GEFORCE = 5
 MODE_VGPU = 2
