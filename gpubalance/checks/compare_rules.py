@@ -12,9 +12,9 @@ from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.errors import UsageError
 from gpubalance.record.baselines import Collective, Setup
 
-METRICS = ("score", "step", "compute", "busbw", "gemm", "memory_copy", "h2d", "d2h", "memory")
-"""What `--fail-on` knows. The bandwidth of the algorithm is not among them: between equal numbers of ranks it changes
-exactly as that of the bus. Exposed communication is part of the step."""
+METRICS = ("score", "step", "compute", "busbw", "gemm", "memory_copy", "h2d", "d2h", "memory", "p2p")
+"""What `--fail-on` knows; p2p only beside a log of nvbandwidth. The bandwidth of the algorithm is not among them:
+between equal numbers of ranks it changes exactly as that of the bus. Exposed communication is part of the step."""
 
 TITLES = {
     "score": "balance score",
@@ -26,6 +26,7 @@ TITLES = {
     "memory_copy": "memory copy",
     "h2d": "host to device copy",
     "d2h": "device to host copy",
+    "p2p": "peer copy",
     "memory": "peak memory",
 }
 
@@ -39,6 +40,7 @@ UNITS = {
     "memory_copy": "GB/s",
     "h2d": "GB/s",
     "d2h": "GB/s",
+    "p2p": "GB/s",
     "memory": "GB",
 }
 

@@ -99,10 +99,11 @@ def _gpus(node: Node, settings: BenchSettings, world: int | None) -> list[Device
     chosen = select_devices(settings.devices, visible) if settings.devices else visible
     wanted = world if world is not None else settings.nproc
     if wanted is not None and wanted > len(chosen):
-        raise UsageError(
-            f"{wanted} ranks asked, {len(chosen)} of {len(node.devices)} GPUs visible; two ranks cannot share a GPU",
-            f"give --nproc {len(chosen)}, or --device cpu",
-        )
+        visible_text = f"{len(chosen)} of {len(node.devices)} GPUs visible; two ranks cannot share a GPU"
+        if world is not None:
+            step = "let each task see all GPUs (srun --gpu-bind=none), or start one task a node"
+            raise UsageError(f"{wanted} ranks of the launcher, {visible_text}", step)
+        raise UsageError(f"{wanted} ranks asked, {visible_text}", f"give --nproc {len(chosen)}, or --device cpu")
     chosen = chosen[:wanted]
     for device in chosen:
         _check_usable(device)

@@ -71,17 +71,31 @@ def job_path(job: Job) -> Path:
     return Path(job.log_folder) / f"{job.crew}-{job.attempt}.json"
 
 
+def port_path(job: Job) -> Path:
+    """Where the parent that serves the store of a job tells its port."""
+    return job_path(job).with_suffix(".port")
+
+
+def _port_of_others(job: Job) -> int | None:
+    """None where the launcher has a store."""
+    path = port_path(job)
+    return int(path.read_text()) if path.exists() else None
+
+
 def start_ranks(
     job: Job, ranks: Sequence[int], base: Mapping[str, str], module: str, *, own_store: bool, held: bool = False
 ) -> dict[int, subprocess.Popen[bytes]]:
     """Start these ranks of the job. Everything that they print goes to a file of their own.
 
+    With `own_store` rank 0 is among them and serves the store; ranks of other parents find its port beside the job.
     Ranks that are held import what they need and then wait for `release`.
     """
     if own_store or 0 in ranks:  # under a launcher one parent writes the file before it tells the others
         job.save(job_path(job))
     with listening_socket() as listening:
-        port = listening.getsockname()[1] if own_store else None
+        port = listening.getsockname()[1] if own_store else _port_of_others(job)
+        if own_store:
+            port_path(job).write_text(str(port))
         stdin = subprocess.PIPE if held else subprocess.DEVNULL
         return {rank: _start(job, rank, base, module, listening, port, stdin) for rank in ranks}
 

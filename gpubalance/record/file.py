@@ -89,16 +89,25 @@ def load_run(path: Path) -> Run:
 
     Raises UsageError that says what is wrong with the file.
     """
-    run = load_record(path)
+    return run_of(name_of(path), read_bytes(path, LARGEST_BYTES))
+
+
+def run_of(name: str, data: bytes) -> Run:
+    """The run in a document that was read already. Raises UsageError as `load_run` does."""
+    run = record_of(name, data)
     if not isinstance(run, Run):
-        raise UsageError(f"{name_of(path)} is a {run.kind}, not a bench run")
+        raise UsageError(f"{name} is a {run.kind}, not a bench run")
     return run
 
 
 def load_record(path: Path) -> Run | Probe:
     """What a saved document holds, a run or a probe. Raises UsageError as `load_run` does."""
-    name = name_of(path)
-    document = json_object(name, read_bytes(path, LARGEST_BYTES))
+    return record_of(name_of(path), read_bytes(path, LARGEST_BYTES))
+
+
+def record_of(name: str, data: bytes) -> Run | Probe:
+    """The record in a document that was read already; `name` is what messages call it."""
+    document = json_object(name, data)
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool):
         raise UsageError(f"{name} is not a gpubalance run: it has no schema_version")

@@ -29,10 +29,10 @@ def compare_lines(judgement: ComparisonJudgement, base: str, new: str) -> list[L
     """The whole report; `base` and `new` say where both sides come from."""
     comparison = judgement.comparison
     word = WORDS[judgement.verdict] if comparison is not None else "NOTHING TO COMPARE WITH"
-    head = _wrapped(f"{word}  {judgement.sentence}", " " * 6)
+    head = wrapped(f"{word}  {judgement.sentence}", " " * 6)
     sections = [
         [Line(text, judgement.verdict.value) for text in head],
-        [Line(text) for text in _sides(comparison, base, new)],
+        [Line(text) for line in side_lines(comparison, base, new) for text in wrapped(line, " " * 8)],
         [Line(text) for text in _findings(judgement)],
         [Line(text) for text in _changes(judgement)] if comparison is not None else [],
     ]
@@ -47,7 +47,7 @@ def compare_text(judgement: ComparisonJudgement, base: str, new: str) -> str:
     document = {"schema_version": COMPARISON_SCHEMA, "base": base, "new": new, "judgement": plain(judgement)}
     if judgement.comparison is not None:
         document["judgement"]["comparison"]["changes"] = [_change_object(c) for c in judgement.comparison.changes]
-    return _json(document)
+    return as_json(document)
 
 
 def baseline_lines(baselines: Sequence[Baseline]) -> list[Line]:
@@ -63,10 +63,11 @@ def baseline_lines(baselines: Sequence[Baseline]) -> list[Line]:
 
 def baseline_text(baselines: Sequence[Baseline]) -> str:
     """The same as one strict JSON document, runs and all."""
-    return _json({"schema_version": COMPARISON_SCHEMA, "baselines": plain(tuple(baselines))})
+    return as_json({"schema_version": COMPARISON_SCHEMA, "baselines": plain(tuple(baselines))})
 
 
-def _json(document: dict[str, Any]) -> str:
+def as_json(document: dict[str, Any]) -> str:
+    """Strict JSON on one line."""
     return json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"), default=_values) + "\n"
 
 
@@ -86,39 +87,41 @@ def _percent(change: Change, value: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    """Broken at spaces only, so that no id and no number is split."""
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Lines of 80 columns, broken at spaces only, so that no id and no number is split."""
     return textwrap.wrap(
         printable(text), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
-def _sides(comparison: Comparison | None, base: str, new: str) -> list[str]:
+def side_lines(comparison: Comparison | None, base: str, new: str) -> list[str]:
+    """Where both sides come from, and under what they did not measure alike."""
     if comparison is None:
-        return [*_wrapped(f"BASE  {base}", " " * 6), *_wrapped(f"NEW   {new}", " " * 6)]
+        return [f"BASE  {base}", f"NEW   {new}"]
     first, last = min(comparison.base_started), max(comparison.base_started)
     when = first if first == last else f"{first} to {last}"
     runs = f", {counted(comparison.runs, 'run')}" if comparison.runs > 1 else ""
     texts = [f"BASE  {base}{runs}, {when}", f"NEW   {new}, {comparison.new_started}"]
     texts += [f"      {each.what}: {each.base} -> {each.new}" for each in comparison.differences]
-    return [line for text in texts for line in _wrapped(text, " " * 8)]
+    return texts
 
 
 def _findings(judgement: ComparisonJudgement) -> Iterator[str]:
     shown = [f for f in judgement.findings if f.state in SHOWN or f.id in ("fail_on", "history", "comparable")]
     for found in shown:
-        yield from _finding(found)
+        yield from finding_lines(found)
 
 
-def _finding(found: Finding) -> Iterator[str]:
-    yield from _wrapped(f"{found.state.value:7} {found.message}", " " * 8)
+def finding_lines(found: Finding) -> Iterator[str]:
+    """State and sentence; below it what was seen and what to do, where there is something to do."""
+    yield from wrapped(f"{found.state.value:7} {found.message}", " " * 8)
     if found.state not in SHOWN:
         return
     seen = ", expected ".join(part for part in (found.observed, found.expected) if part)
     notes = () if found.id == "comparable" else found.evidence  # those stand above
     parts = [found.subject, seen, *notes, f"Next: {found.next_step}." if found.next_step else None]
     for part in filter(None, parts):
-        yield from _wrapped(f"{' ' * 8}{part}", " " * 10)
+        yield from wrapped(f"{' ' * 8}{part}", " " * 10)
 
 
 def _changes(judgement: ComparisonJudgement) -> list[str]:
@@ -132,7 +135,7 @@ def _changes(judgement: ComparisonJudgement) -> list[str]:
     for metric in filter(by_metric.__contains__, MORE_IS_BETTER):
         better = "more" if MORE_IS_BETTER[metric] else "less"
         headings[len(rows)] = f"{metric}: {TITLES[metric]}, {UNITS[metric]} ({better} is better)"
-        rows += [_row(change, judgement.setup) for change in by_metric[metric]]
+        rows += [_indented(change_cells(change, judgement.setup)) for change in by_metric[metric]]
     lines: list[str] = []
     for number, line in enumerate(aligned(rows, names=1)):
         lines += [headings[number]] if number in headings else []
@@ -140,11 +143,16 @@ def _changes(judgement: ComparisonJudgement) -> list[str]:
     return [*lines, *_legend(judgement.comparison)]
 
 
-def _row(change: Change, setup: Setup) -> tuple[str, ...]:
+def _indented(cells: Sequence[str]) -> tuple[str, ...]:
+    return (f"  {cells[0]}", *cells[1:])
+
+
+def change_cells(change: Change, setup: Setup) -> tuple[str, ...]:
+    """Place, both values, the change and its interval in percent (points of the score), and whether it is real."""
     scale = scale_of(change.metric)
     place = printable(place_of(setup, change.device, change.collective)) or "the run"
     return (
-        f"  {place}",
+        place,
         f"{change.base / scale:.5g}",
         f"{change.new / scale:.5g}",
         _signed(change, change.difference),
@@ -183,9 +191,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     gone = [each for each in comparison.unmatched if each.side == "BASE"]
     fresh = len(comparison.unmatched) - len(gone)
     if comparison.unmatched:
-        yield from _wrapped(
-            f"on one side only: {counted(len(gone), 'value')} of BASE, {counted(fresh, 'value')} of NEW"
-        )
+        yield from wrapped(f"on one side only: {counted(len(gone), 'value')} of BASE, {counted(fresh, 'value')} of NEW")
 
 
 def _baseline(baseline: Baseline) -> Iterator[str]:
@@ -193,7 +199,7 @@ def _baseline(baseline: Baseline) -> Iterator[str]:
     names = sorted({device.name for device in setup.devices})
     first, last = baseline.runs[0].started_at, baseline.runs[-1].started_at
     model = setup.model
-    yield from _wrapped(
+    yield from wrapped(
         f"{baseline.key} {baseline.name}: {counted(len(baseline.runs), 'run')}, {first} to {last}", " " * 8
     )
     texts = [f"{len(setup.devices)} x {', '.join(names)}"]
@@ -202,7 +208,7 @@ def _baseline(baseline: Baseline) -> Iterator[str]:
     texts.append(f"workloads {', '.join(setup.workloads)}")
     texts += [f"{name} {_versions(baseline, name)}" for name in sorted(setup.versions)]
     for text in texts:
-        yield from _wrapped(f"  {text}", " " * 4)
+        yield from wrapped(f"  {text}", " " * 4)
     yield from _band(baseline, setup)
 
 

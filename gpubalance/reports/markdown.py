@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.probing.verdict import ProbeJudgement
-from gpubalance.checks.verdict import Judgement
+from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.reports import probe_tables, run_tables
@@ -46,19 +46,31 @@ without width stands behind the mark, since GitHub looks for both after all esca
 
 def markdown_text(record: Run | Probe, judgement: Judgement | ProbeJudgement) -> str:
     """The comment. A run takes the judgement of a run, a probe that of a probe."""
-    head = [f"### {WORDS[judgement.verdict]}: {escaped(judgement.sentence)}", *_head(record)]
-    open_rows = [_finding(f) for f in judgement.findings if f.state not in FOLDED]
-    folded_rows = [_finding(f) for f in judgement.findings if f.state in FOLDED]
     main, more = _tables(record, judgement)
+    return comment(judgement.verdict, judgement.sentence, _head(record), judgement.findings, main, more)
+
+
+def comment(
+    verdict: Verdict,
+    sentence: str,
+    about: Sequence[str],
+    all_findings: Sequence[Finding],
+    main: Sequence[Table],
+    more: Sequence[Table] = (),
+) -> str:
+    """The comment from its parts; `about` comes escaped and stands below the verdict."""
+    head = [f"### {WORDS[verdict]}: {escaped(sentence)}", *about]
+    open_rows = [_finding(f) for f in all_findings if f.state not in FOLDED]
+    folded_rows = [_finding(f) for f in all_findings if f.state in FOLDED]
     findings = [_table(_COLUMNS, open_rows)] if open_rows else []
     parts = [
         *(_titled(table) for table in main),
-        *([_fold(_counted(judgement.findings), _table(_COLUMNS, folded_rows))] if folded_rows else []),
+        *([_fold(_counted(all_findings), _table(_COLUMNS, folded_rows))] if folded_rows else []),
         *(_fold(escaped(table.title), _drawn(table)) for table in more),
     ]
     text = _joined([*head, *findings])
     if _size(text) > LARGEST:
-        return _cut(head[0], judgement.findings)
+        return _cut(head[0], all_findings)
     return _with(text, parts)
 
 

@@ -8,6 +8,7 @@ findings, verdict.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pathlib import Path
 from gpubalance.analysis.facts import attempt_facts
 from gpubalance.checks.straggler import needs_confirmation
 from gpubalance.checks.verdict import Judgement, judge
-from gpubalance.child import end_with_launcher
+from gpubalance.child import die_with_parent, end_with_launcher
 from gpubalance.errors import Interrupted
 from gpubalance.launch.launcher_env import Share, detect_share
 from gpubalance.launch.lock import MeasuringLock
@@ -66,8 +67,8 @@ def bench(
     before there was anything to keep.
     """
     launcher = os.getppid()
-    share = detect_share(os.environ, settings.launcher, settings.nproc)
-    with interruptible(), workspace(share) as folder:
+    share = detect_share(os.environ, settings.launcher, settings.nproc, in_shell=_typed())
+    with interruptible(), _as_share(share, launcher), workspace(share) as folder:
         if not share.reports:
             serve(share, folder, module, launcher)
             return None
@@ -75,6 +76,19 @@ def bench(
             end_with_launcher(launcher)
         with _alone(settings), _orders(folder, share) as orders:
             return _measure(settings, display or Silent(), doubt, share, folder, orders, module, stand_in)
+
+
+@contextmanager
+def _as_share(share: Share, launcher: int) -> Iterator[None]:
+    """A parent that does not report ends with its launcher from now on: it may wait long for the others."""
+    if not share.reports:
+        die_with_parent(launcher)
+    yield
+
+
+def _typed() -> bool:
+    """True where somebody typed the command: tasks of a step have no terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager

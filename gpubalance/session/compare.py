@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpubalance.analysis.compare import compare_runs
+from gpubalance.analysis.foreign import compare_foreign
 from gpubalance.analysis.snapshot import saved_run_of, setup_of
 from gpubalance.checks.compare import (
     ComparisonJudgement,
@@ -20,12 +21,15 @@ from gpubalance.checks.compare import (
 )
 from gpubalance.checks.compare_rules import Rule
 from gpubalance.checks.finding import State
+from gpubalance.checks.foreign import ForeignJudgement, judge_foreign
 from gpubalance.checks.verdict import Judgement, Verdict, judge, margins_of
 from gpubalance.errors import UsageError
 from gpubalance.record.baselines import DEFAULT_NAME, SavedRun, checked_name, key_of, load_baseline, save_baseline
 from gpubalance.record.file import load_run
+from gpubalance.record.foreign import Foreign
 from gpubalance.record.history import state_home
 from gpubalance.record.run import Run
+from gpubalance.session.foreign import load_side
 
 AUTO = "auto"
 NO_HOME = "there is no folder to keep baselines in: neither XDG_STATE_HOME nor HOME is set"
@@ -59,15 +63,37 @@ def compare(
     *,
     force: bool = False,
     require_baseline: bool = False,
-) -> tuple[ComparisonJudgement, str]:
-    """Hold a saved run against another one, or against the baseline of its devices (`auto`, `auto:NAME`). Second: what
-    BASE is, in words. Raises UsageError for a file that is no run.
+) -> tuple[ComparisonJudgement | ForeignJudgement, str]:
+    """Hold a saved run against another one, against the baseline of its devices (`auto`, `auto:NAME`), or against a
+    log of another tool; the log may be either side. Second: what BASE is, in words. Raises UsageError for a file that
+    is neither.
     """
-    run = load_run(new)
-    earlier = earlier_runs(base, run, environment)
+    run = load_side(new)
+    if isinstance(run, Foreign):
+        return _beside(_run_for(base, run, new), run, rules, log_is_base=False, force=force), base
+    other = load_side(Path(base)) if _name_of(base) is None else None
+    if isinstance(other, Foreign):
+        return _beside(run, other, rules, log_is_base=True, force=force), base
+    if any(rule.metric == "p2p" for rule in rules):
+        raise UsageError("--fail-on p2p: peer copies are compared with nvbandwidth only", "leave it out")
+    earlier = Earlier((_snapshot(other),), base) if other is not None else earlier_runs(base, run, environment)
     if not earlier.runs:
         return without_baseline(setup_of(run), required=require_baseline), earlier.label
     return judge_comparison(earlier.runs, run, judge(run), rules, force=force), earlier.label
+
+
+def _beside(run: Run, log: Foreign, rules: Sequence[Rule], *, log_is_base: bool, force: bool) -> ForeignJudgement:
+    return judge_foreign(compare_foreign(run, log), run, rules, log_is_base=log_is_base, force=force)
+
+
+def _run_for(base: str, log: Foreign, new: Path) -> Run:
+    """The run that a log is held against: it must be a file."""
+    if _name_of(base) is not None:
+        raise UsageError(f"{new} is a log of {log.tool}: a baseline is for runs", "name a saved run as BASE")
+    run = load_side(Path(base))
+    if isinstance(run, Foreign):
+        raise UsageError(f"both sides are logs ({run.tool} and {log.tool})", "one side must be a saved run")
+    return run
 
 
 def against_baseline(

@@ -52,10 +52,11 @@ class CrewRunner:
         """
         adopted = self.share.rank is not None and job.crew == "ranks"
         own = [0] if adopted or job.crew == "node" else list(range(len(job.slots)))
+        own_store = not adopted or not self.share.has_store
         processes = self._held.pop(job.crew, {})
         try:
             if not processes:
-                processes = start_ranks(job, own, self.environment, self.module, own_store=not adopted)
+                processes = start_ranks(job, own, self.environment, self.module, own_store=own_store)
             release(processes)
             if adopted:
                 self.orders.crew(job_path(job))

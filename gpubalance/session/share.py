@@ -30,6 +30,11 @@ def orders_path(folder: Path) -> Path:
     return folder / "orders.jsonl"
 
 
+def is_over(folder: Path) -> bool:
+    """True when the run of this folder has given its last order."""
+    return any(order["event"] == "end" for order in LogTail(orders_path(folder)).read())
+
+
 class Orders:
     """The writing end. With own ranks there is nobody to tell, and nothing is written."""
 

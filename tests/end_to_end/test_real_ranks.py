@@ -91,6 +91,32 @@ def test_torchrun_is_adopted_confirms_in_fresh_ranks_and_rank_0_reports_once(tmp
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("gpubalance-")] == []
 
 
+def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> None:
+    """Without Slurm: two processes with the variables of its tasks. There is no store but that of rank 0's parent."""
+    out = tmp_path / "run.json"
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "2"}  # fmt: skip
+    arguments = ("bench", "--device", "cpu", "--batch", "64", "--workload", "collectives", "--out", str(out))
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gpubalance", *arguments],
+            env=command_environment(TMPDIR=str(tmp_path), SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), **step),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        for rank in (1, 0)
+    ]
+    (nothing, silence), (shown, _) = (task.communicate(timeout=200) for task in tasks)
+    run = load_run(out)
+    assert (tasks[0].returncode, nothing, silence) == (0, "", "")
+    assert shown.count("launcher: slurm (2 ranks, 1 node)") == 1
+    assert (run.plan.launcher, run.errors) == ("slurm", [])
+    assert {(row.ranks, row.wrong_elements) for row in run.collectives} == {(2, 0)}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("gpubalance-")] == []
+
+
 def test_nobody_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
     launcher = subprocess.Popen(
         [*TORCHRUN, "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp"],

@@ -164,7 +164,8 @@ def test_more_ranks_than_cuda_shows_are_refused_although_the_node_has_more() -> 
 
 def test_more_ranks_of_a_launcher_than_gpus_are_refused() -> None:
     error = refusal(node_of(2), UsageError, Share("torchrun", 0, 4, "key"))
-    assert error.message.startswith("4 ranks asked, 2 of 2 GPUs visible")
+    assert error.message.startswith("4 ranks of the launcher, 2 of 2 GPUs visible")
+    assert "srun --gpu-bind=none" in str(error.next_step)
 
 
 def test_more_ranks_than_cores_are_refused() -> None:

@@ -10,7 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpubalance.launch.start import child_environment, end_ranks, listening_socket, rank_environment, start_ranks
+from gpubalance.launch.start import (
+    child_environment,
+    end_ranks,
+    listening_socket,
+    port_path,
+    rank_environment,
+    start_ranks,
+)
+from gpubalance.record.job import LISTEN_VARIABLE
 from tests.support import SCRIPTED, alive, eventually, make_job, write_script
 
 
@@ -35,6 +43,17 @@ def test_under_a_launcher_its_store_and_port_are_left_alone(tmp_path: Path) -> N
     base = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "job"}
     environment = rank_environment(base, make_job(tmp_path), 1, None)
     assert {name: environment[name] for name in base} == base
+
+
+def test_ranks_of_other_parents_find_the_store_of_rank_0_beside_the_job(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    environment = {**child_environment(os.environ, ()), **write_script(tmp_path, {"*": [["sleep"]]})}
+    processes = start_ranks(job, [0], environment, SCRIPTED, own_store=True)
+    processes |= start_ranks(job, [1], environment, SCRIPTED, own_store=False)
+    seen = [psutil.Process(process.pid).environ() for process in processes.values()]
+    end_ranks(processes)
+    assert seen[0]["MASTER_PORT"] == seen[1]["MASTER_PORT"] == port_path(job).read_text()
+    assert (LISTEN_VARIABLE in seen[0], LISTEN_VARIABLE in seen[1]) == (True, False)
 
 
 def test_children_see_the_chosen_devices_by_uuid_in_the_plans_order() -> None:

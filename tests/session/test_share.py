@@ -197,8 +197,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """`gpubalance bench` twice, as a launcher of two ranks starts it; both have this process as their launcher."""
     parents: list[subprocess.Popen[str]] = []
 
-    def start(script: dict[str, Any], *arguments: str) -> list[subprocess.Popen[str]]:
-        parents.extend(launched(tmp_path, script, *arguments))
+    def start(script: dict[str, Any], *arguments: str, launcher: str = "torchrun") -> list[subprocess.Popen[str]]:
+        parents.extend(launched(tmp_path, script, *arguments, launcher=launcher))
         return parents
 
     yield start
@@ -207,7 +207,37 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         parent.communicate(timeout=20)
 
 
-def launched(tmp_path: Path, script: dict[str, Any], *arguments: str) -> list[subprocess.Popen[str]]:
+def of_torchrun(rank: int) -> dict[str, str]:
+    return {
+        "TORCHELASTIC_RUN_ID": f"test-{os.getpid()}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank),
+    }  # fmt: skip
+
+
+def of_slurm(rank: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": f"test{os.getpid()}", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_NODEID": "0",
+        "SLURM_LOCALID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2",
+    }  # fmt: skip
+
+
+def of_open_mpi(rank: int) -> dict[str, str]:
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }  # fmt: skip
+
+
+def of_mpich(rank: int) -> dict[str, str]:
+    return {"PMI_RANK": str(rank), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2"}
+
+
+LAUNCHERS = {"torchrun": of_torchrun, "slurm": of_slurm, "Open MPI": of_open_mpi, "MPI": of_mpich}
+
+
+def launched(
+    tmp_path: Path, script: dict[str, Any], *arguments: str, launcher: str = "torchrun"
+) -> list[subprocess.Popen[str]]:
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps(h200_node()))
     scratch = tmp_path / "scratch"
@@ -215,17 +245,13 @@ def launched(tmp_path: Path, script: dict[str, Any], *arguments: str) -> list[su
     base = {
         **command_environment(XDG_STATE_HOME=str(tmp_path / "state"), TMPDIR=str(scratch)),
         **write_script(tmp_path, script),
-        "TORCHELASTIC_RUN_ID": f"test-{os.getpid()}",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
     }
     command = scripted_bench_command("--workload", "ddp", *arguments, stand_in=profile)
     return [
         subprocess.Popen(
             command,
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**base, **LAUNCHERS[launcher](rank)},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -234,18 +260,22 @@ def launched(tmp_path: Path, script: dict[str, Any], *arguments: str) -> list[su
     ]
 
 
-def test_two_parents_of_a_launcher_measure_together_and_one_reports(launch: Launch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_parents_of_a_launcher_measure_together_and_one_reports(
+    launch: Launch, tmp_path: Path, launcher: str
+) -> None:
     out = tmp_path / "run.json"
     slow = [["phase", "ddp"], ["blocks", 24, 120.0], ["overlapped", 8, 140.0], ["end"]]
     script = {"ranks-0": {"0": HEALTHY, "1": slow}, "ranks-1": {"0": slow, "1": HEALTHY[2:]}}
-    parents = launch(script, "--out", str(out))
+    parents = launch(script, "--out", str(out), launcher=launcher)
     (shown, progress), (nothing, silence) = (parent.communicate(timeout=60) for parent in parents)
     assert [parent.returncode for parent in parents] == [1, 0]
     assert "rank 1 is 20 % slower than rank 0" in shown
-    assert "started by torchrun" in progress
+    assert f"started by {launcher}" in progress
+    assert f"launcher: {launcher} (2 ranks, 1 node)" in progress
     assert (nothing, silence) == ("", "")
     run = load_run(out)
-    assert run.plan.launcher == "torchrun"
+    assert run.plan.launcher == launcher
     assert [[rank.device for rank in attempt.ranks] for attempt in run.ddp] == [[0, 1], [1, 0]]
     assert list((tmp_path / "scratch").iterdir()) == []
 

@@ -1,0 +1,1 @@
+"""Foreign logs: what other tools wrote."""
