@@ -1,11 +1,14 @@
 """Settings that all tests share."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from gpubalance.launch import lock
 
 # The same examples each time, so that a failure is a change and not luck; no deadline on shared machines.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -19,6 +22,14 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def a_lock_of_their_own() -> Iterator[None]:
+    """Within this process nobody else measures, whatever runs on the machine besides."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "_NAME", f"\0gpubalance-tests-{os.getpid()}")
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -96,7 +96,10 @@ def run_cli(*arguments: str, env: Mapping[str, str] | None = None, **values: Any
 
 
 BENCH_WITH = """
+import os
 import sys
+from gpubalance.launch import lock
+lock._NAME = f"\\0gpubalance-tests-{{os.getpid()}}"  # such a run disturbs nobody
 from gpubalance.cli import bench_run, entry
 from gpubalance.session import bench as story
 from pathlib import Path

@@ -6,14 +6,20 @@ import re
 
 import pytest
 
+from gpubalance.analysis.stragglers import blocks_needed
+from gpubalance.analysis.trust import ALIKE
+from gpubalance.checks import trust
 from gpubalance.checks.probing.verdict import CHECKS, judge_probe
+from gpubalance.checks.quality import BUSY_HOST
 from gpubalance.checks.verdict import judge
 from gpubalance.record.file import load_record, load_run
 from gpubalance.record.probe import Probe
 from gpubalance.reports.probe_report import probe_lines
+from gpubalance.reports.rank_table import MOST_RANKS
 from gpubalance.reports.terminal import report_lines
 from gpubalance.testing.profiles import names
 from gpubalance.thresholds import THRESHOLDS, Threshold, plain
+from tests.analysis import test_balance as cases
 from tests.support import ROOT, command_environment, run_cli
 
 README = (ROOT / "README.md").read_text()
@@ -93,14 +99,47 @@ def test_every_exit_code_of_the_program_is_in_the_table() -> None:
     assert codes == {0, 1, 2, 3, 129, 130, 143}
 
 
-def test_the_score_of_the_worked_example_is_what_analysis_computes() -> None:
-    from gpubalance.analysis.balance import balance_of
-    from gpubalance.analysis.steps import arrays_of
-    from gpubalance.testing.runs import make_attempt, steady
+WORKED = {
+    "8 equal": cases.even,
+    "8, one +20 %": lambda: cases.with_slow([3], 1.2),
+    "64, one +20 %": lambda: cases.with_slow([3], 1.2, 64),
+    "8, four +20 %": lambda: cases.with_slow([4, 5, 6, 7], 1.2),
+    "8, +20 % on another rank each step": cases.slow_at_random,
+    "8, one +100 % every 10th step": lambda: cases.slow_in(slice(0, None, 10), 2),
+    "8, one +20 % in 60 % of the steps": lambda: cases.slow_in(slice(0, 12), 1.2),
+    "8, one 20 % faster": lambda: cases.with_slow([3], 0.8),
+    "8, all +20 %": lambda: cases.even() * 1.2,
+    "2, one +20 %": lambda: cases.with_slow([1], 1.2, 2),
+}
 
-    steps = arrays_of(make_attempt(steady([100.0] * 7 + [120.0]), transfer_ms=20.0))
-    assert "100 x 120/140 = 85.7" in README.replace("\n", " ")
-    assert f"{balance_of(steps).score:.1f}" == "85.7"
+
+def test_the_worked_examples_are_what_analysis_computes_from_raw_steps() -> None:
+    table = README[README.index("<!-- worked -->") :].split("\n\n")[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    shown = {name: tuple(numbers) for name, *numbers, _ in rows}
+    scores = {name: cases.score(make()) for name, make in WORKED.items()}
+    assert shown == {
+        name: (f"{score.score:.1f}", f"{score.persistent:.1f}", f"{score.transient:.1f}")
+        for name, score in scores.items()
+    }
+
+
+def test_the_blocks_that_name_somebody_are_those_of_the_sign_test() -> None:
+    text = " ".join(README.split())
+    assert "(19 of 24 for two ranks, 20 for four to eight, 21 for 16 to 64, all 24 for 10,000)" in text
+    counts = {2: 19, 4: 20, 8: 20, 16: 21, 64: 21, 10_000: 24}
+    assert {ranks: blocks_needed(ranks, 24) for ranks in counts} == counts
+    assert "fewer than 8 blocks (two ranks)" in text
+    assert [blocks_needed(2, blocks) for blocks in (7, 8)] == [None, 8]
+
+
+def test_numbers_of_trust_in_the_readme_are_those_of_the_checks() -> None:
+    text = " ".join(README.split())
+    assert f"less than {100 * trust.CORE_SHARE:.0f} % of their compute" in text
+    assert f"more than {trust.PREEMPTED_PER_S:.0f} times a second" in text
+    assert f"correlation above {ALIKE}, and above chance" in text
+    assert f"blocks of fewer than {trust.FEWEST_STEPS} steps" in text
+    assert (trust.LATE_SHARE, BUSY_HOST, MOST_RANKS) == (0.25, 0.30, 16)  # a quarter, 30 %, more than 16 ranks
 
 
 def test_no_line_of_a_report_is_wider_than_80_columns_unless_a_word_is() -> None:

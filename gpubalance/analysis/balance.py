@@ -23,6 +23,8 @@ COMMON_MODE_SHARE = 0.05
 """A step in which even the lower median of the ranks is slower than this is slow for everybody."""
 
 BOOTSTRAP_DRAWS = 400
+RESAMPLED_RANKS = 1000
+"""Ranks whose blocks are resampled for the interval (ours)."""
 COMMUNICATION_BOUND = 0.5
 """Transfer above this share of the median compute: overlap absorbs part of a slowdown, B is a lower bound."""
 
@@ -135,18 +137,24 @@ def remove_common_mode(compute: Array, medians: Array) -> tuple[Array, float]:
     l is the lower median over ranks of A / m; it counts when it exceeds 1 + max(5 %, 4 sigma), sigma being the
     median over ranks of the robust spread of that rank's own steps.
     """
-    relative = compute / medians[:, None, None]
-    ordered = np.sort(relative, axis=0)
-    lower = ordered[(len(medians) - 1) // 2]
-    spread = np.median([robust_sigma(rank.ravel()) for rank in relative])
+    relative = (compute / medians[:, None, None]).reshape(len(medians), -1)
+    place = (len(medians) - 1) // 2
+    lower = np.partition(by_step(relative), place, axis=1)[:, place].reshape(compute.shape[1:])
+    spread = np.median(robust_sigma(relative, axis=1))
     factor = np.where(lower > 1 + max(COMMON_MODE_SHARE, 4 * float(spread)), lower, 1.0)
     ordinary = compute / factor
     return ordinary, float(ordinary.max(axis=0).mean() / compute.max(axis=0).mean())
 
 
-def robust_sigma(values: Array) -> float:
-    """1.4826 x the median absolute deviation: the standard deviation, were the values normal."""
-    return float(1.4826 * np.median(np.abs(values - np.median(values))))
+def robust_sigma(values: Array, axis: int = 0) -> Array:
+    """1.4826 x the median absolute deviation along an axis: the standard deviation, were the values normal."""
+    middle = np.median(values, axis=axis, keepdims=True)
+    return np.asarray(1.4826 * np.median(np.abs(values - middle), axis=axis))
+
+
+def by_step(compute: Array) -> Array:
+    """(steps, ranks) from (ranks, steps), in memory as well: sorting along a stride takes several times as long."""
+    return np.ascontiguousarray(compute.T)
 
 
 def blame(compute: Array, reference: float) -> Array:
@@ -157,16 +165,18 @@ def blame(compute: Array, reference: float) -> Array:
     that lies below the reference counts negative for its slowest, so that blame sums to M - ref exactly.
     """
     ranks, count = compute.shape
-    order = np.argsort(-compute, axis=0)
-    descending = np.take_along_axis(compute, order, axis=0)
-    floor = np.vstack([descending[1:], np.full((1, count), reference)])
+    steps = by_step(compute)
+    order = np.argsort(-steps, axis=1)
+    descending = np.take_along_axis(steps, order, axis=1)
+    floor = np.hstack([descending[:, 1:], np.full((count, 1), reference)])
     above = np.maximum(descending, reference) - np.maximum(floor, reference)
-    shares = above / np.arange(1, ranks + 1)[:, None]
-    parts = np.cumsum(shares[::-1], axis=0)[::-1]
-    slowest = descending == descending[0]
-    parts += slowest / slowest.sum(axis=0) * np.minimum(descending[0] - reference, 0.0)
+    shares = above / np.arange(1, ranks + 1)
+    parts = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+    slowest = descending == descending[:, :1]
+    below = np.minimum(descending[:, 0] - reference, 0.0)
+    parts += slowest * (below / slowest.sum(axis=1))[:, None]
     by_rank = np.zeros_like(compute)
-    np.put_along_axis(by_rank, order, parts, axis=0)
+    np.put_along_axis(by_rank.T, order, parts, axis=1)
     return np.asarray(by_rank.mean(axis=1))
 
 
@@ -177,7 +187,7 @@ def _interval(steps: Steps, ordinary: Array, exposed: float, wanted: float, seed
     if steps.blocks < 2:
         return 0.0, 100.0
     slowest = ordinary.max(axis=0).mean(axis=1)
-    block_medians = steps.block_medians()
+    block_medians = _likeness(steps.block_medians())
     draws = np.random.default_rng(seed).integers(0, steps.blocks, size=(BOOTSTRAP_DRAWS, steps.blocks))
     scores = []
     for draw in draws:
@@ -186,3 +196,11 @@ def _interval(steps: Steps, ordinary: Array, exposed: float, wanted: float, seed
         scores.append(min(100.0, 100 * (reference + wanted) / (total + exposed)))
     low, high = np.percentile(scores, [2.5, 97.5])
     return float(low), float(high)
+
+
+def _likeness(block_medians: Array) -> Array:
+    """All ranks, or of thousands every n-th in the order of their medians: the reference is a quantile of ranks,
+    and a systematic sample has the same.
+    """
+    every = math.ceil(len(block_medians) / RESAMPLED_RANKS)
+    return block_medians if every == 1 else block_medians[np.argsort(np.median(block_medians, axis=1))[::every]]

@@ -8,11 +8,12 @@ from gpubalance.analysis.balance import Balance, LinkLoss, balance_of
 from gpubalance.analysis.host_links import HostFacts, host_facts
 from gpubalance.analysis.links import LinkFacts, link_facts
 from gpubalance.analysis.memory import Memory, memory_of
-from gpubalance.analysis.sampled import Sampled, sampled_in, window_of
+from gpubalance.analysis.sampled import Sampled, sampled_each, window_of
 from gpubalance.analysis.scaling import Scaling, scaling_of
 from gpubalance.analysis.steps import Steps, arrays_of
 from gpubalance.analysis.stragglers import Stragglers, find_stragglers
 from gpubalance.analysis.transient import Transient, find_transient
+from gpubalance.analysis.trust import NOT_LOOKED_AT, Trust, trust_of
 from gpubalance.analysis.utilization import Utilization, utilization_of
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
@@ -38,6 +39,7 @@ class AttemptFacts:
     overlapped_ms: float | None
     measured_s: float
     """Time that the fenced blocks took."""
+    trust: Trust = NOT_LOOKED_AT
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,9 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
         utilization=utilization_of(run, overlapped_ms),
         memory=memory_of(run),
         scaling=scaling_of(run, overlapped_ms),
-        sampled=tuple(sampled_in(run, window, device) for device in devices),
-        gemm_clock_mhz=tuple(
-            sampled.sm_clock_mhz if (sampled := sampled_in(run, product, device)) else None for device in all_devices
-        ),
-        data_parallel_sampled=tuple(sampled_in(run, parallel, device) for device in all_devices),
+        sampled=sampled_each(run, window, devices),
+        gemm_clock_mhz=tuple(seen.sm_clock_mhz if seen else None for seen in sampled_each(run, product, all_devices)),
+        data_parallel_sampled=sampled_each(run, parallel, all_devices),
         links=links,
         host=host_facts(run),
     )
@@ -133,6 +133,7 @@ def attempt_facts(
         wait_ms=tuple(float(value) for value in steps.wait_ms()),
         overlapped_ms=steps.overlapped_ms,
         measured_s=_duration(steps),
+        trust=trust_of(attempt, steps, warn),
     )
 
 

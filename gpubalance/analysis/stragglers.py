@@ -19,6 +19,7 @@ import numpy as np
 
 from gpubalance.analysis.balance import reference_of
 from gpubalance.analysis.steps import Array, Steps
+from gpubalance.analysis.trends import trends_of
 
 FALSE_ALARM = 0.01
 State = Literal["ok", "warn", "fail", "unclear"]
@@ -76,7 +77,7 @@ def find_stragglers(steps: Steps, warn: float, fail: float) -> Stragglers:
     medians = steps.block_medians() / steps.units[:, None]
     ratios = medians / peers_of(medians)
     needed = blocks_needed(steps.ranks, steps.blocks)
-    ranks = tuple(_judge(rank, row, warn, fail, needed, steps.ranks) for rank, row in enumerate(ratios))
+    ranks = _judged(ratios, warn, fail, needed)
     majority = _majority_slow(medians, fail, needed)
     return Stragglers(
         state=_overall(ranks, needed, majority),
@@ -99,11 +100,13 @@ def peers_of(medians: Array) -> Array:
         return medians[::-1]
     if ranks == 3:
         return np.array([np.delete(medians, rank, axis=0).max(axis=0) for rank in range(3)])
-    return _median_of_others(medians)
+    return median_of_others(medians)
 
 
-def _median_of_others(medians: Array) -> Array:
-    """Leave-one-out median in one sort: removing a value shifts the middle by at most one place."""
+def median_of_others(medians: Array) -> Array:
+    """Along the first axis, the median of the two or more values without one's own, in one sort: removing a value
+    shifts the middle by at most one place.
+    """
     ranks = len(medians)
     order = np.argsort(medians, axis=0)
     ordered = np.take_along_axis(medians, order, axis=0)
@@ -115,25 +118,27 @@ def _median_of_others(medians: Array) -> Array:
     return np.asarray((lower + upper) / 2)
 
 
-def _judge(rank: int, ratios: Array, warn: float, fail: float, needed: int | None, ranks: int) -> RankSpeed:
-    over_warn, over_fail = int((ratios > 1 + warn).sum()), int((ratios > 1 + fail).sum())
-    within = int((ratios <= 1 + fail).sum())
-    state: State = "unclear"
-    if needed is not None:
-        if over_fail >= needed:
-            state = "fail"
-        elif over_warn >= needed:
-            state = "warn"
-        elif within >= needed:
-            state = "ok"
-    return RankSpeed(
-        rank=rank,
-        ratio=float(np.median(ratios)),
-        blocks_over_warn=over_warn,
-        blocks_over_fail=over_fail,
-        trend=trend_of(ratios, FALSE_ALARM / max(ranks, 1), warn / 2),
-        state=state,
+def _judged(ratios: Array, warn: float, fail: float, needed: int | None) -> tuple[RankSpeed, ...]:
+    """All ranks at once; ratios are (ranks, blocks)."""
+    over_warn, over_fail = (ratios > 1 + warn).sum(axis=1), (ratios > 1 + fail).sum(axis=1)
+    within = (ratios <= 1 + fail).sum(axis=1)
+    trends = trends_of(ratios, FALSE_ALARM / len(ratios), warn / 2)
+    return tuple(
+        RankSpeed(rank, ratio, int(warned), int(failed), trend, _state(int(warned), int(failed), int(inside), needed))
+        for rank, (ratio, warned, failed, inside, trend) in enumerate(
+            zip(np.median(ratios, axis=1).tolist(), over_warn, over_fail, within, trends, strict=True)
+        )
     )
+
+
+def _state(over_warn: int, over_fail: int, within: int, needed: int | None) -> State:
+    if needed is None:
+        return "unclear"
+    if over_fail >= needed:
+        return "fail"
+    if over_warn >= needed:
+        return "warn"
+    return "ok" if within >= needed else "unclear"
 
 
 def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, majority: int) -> State:
@@ -168,19 +173,3 @@ def detectable_spread(ratios: Array) -> float:
         return 0.0
     z = NormalDist().inv_cdf(0.95 ** (1 / blocks))
     return float(z * ratios.std(axis=1, ddof=1).max())
-
-
-def trend_of(values: Array, alpha: float, smallest: float) -> float | None:
-    """Change from the first to the last quarter when the values rise or fall steadily (Mann-Kendall test, two-sided),
-    or None when the trend is not significant or below `smallest`. See Mann (1945), Kendall (1975).
-    """
-    count = len(values)
-    if count < 8:
-        return None
-    s = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)].sum())
-    sigma = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    z = (abs(s) - 1) / sigma
-    quarter = count // 4
-    change = float(np.median(values[-quarter:]) - np.median(values[:quarter]))
-    significant = 2 * (1 - NormalDist().cdf(z)) <= alpha
-    return change if significant and abs(change) >= smallest else None

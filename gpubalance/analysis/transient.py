@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpubalance.analysis.balance import Balance, blame, remove_common_mode, robust_sigma
 from gpubalance.analysis.steps import Array, Steps
@@ -17,6 +18,8 @@ from gpubalance.thresholds import Gates
 
 ALLOWANCES = 2
 SHUFFLES = 20
+MOST_DRAWS = 10_000_000
+"""Residuals drawn in all: of thousands of ranks a few shuffles say as much as twenty of eight (ours)."""
 TRIM_SIGMAS = 3.0
 """Residuals beyond this are the events that the gate is for; they are not part of ordinary jitter."""
 
@@ -61,21 +64,26 @@ def jitter_cost(compute: Array, medians: Array, seed: int) -> float:
     """Milliseconds a step that independent jitter of the ranks would cost: the mean of the slowest of shuffled,
     trimmed residuals, less the slowest median. (ranks, steps) in.
     """
-    generator = np.random.default_rng(seed)
     relative = compute / medians[:, None]
-    rows = [_trimmed(row) for row in relative]
-    count = min(len(row) for row in rows)
+    kept, counts = _trimmed(relative)
+    count = int(counts.min())
+    shuffles = max(1, min(SHUFFLES, MOST_DRAWS // (len(kept) * count)))
+    generator = np.random.default_rng(seed)
     costs = []
-    for _ in range(SHUFFLES):
-        drawn = np.array([generator.choice(row, size=count) for row in rows])
-        costs.append(float((drawn * medians[:, None]).max(axis=0).mean()))
+    for _ in range(shuffles):
+        drawn = generator.integers(0, counts[:, None], size=(len(kept), count))
+        costs.append(float((np.take_along_axis(kept, drawn, axis=1) * medians[:, None]).max(axis=0).mean()))
     return max(0.0, float(np.mean(costs)) - float(medians.max()))
 
 
-def _trimmed(relative: Array) -> Array:
-    middle, sigma = float(np.median(relative)), robust_sigma(relative)
-    kept = relative[np.abs(relative - middle) <= TRIM_SIGMAS * sigma]
-    return kept if len(kept) else np.array([middle])
+def _trimmed(relative: Array) -> tuple[Array, NDArray[np.int64]]:
+    """By rank, the residuals within `TRIM_SIGMAS` first, in their order, and how many they are; at least the middle."""
+    middle, sigma = np.median(relative, axis=1), robust_sigma(relative, axis=1)
+    inside = np.abs(relative - middle[:, None]) <= TRIM_SIGMAS * sigma[:, None]
+    counts = inside.sum(axis=1)
+    kept = np.take_along_axis(relative, np.argsort(~inside, axis=1, kind="stable"), axis=1)
+    kept[counts == 0, 0] = middle[counts == 0]
+    return kept, np.maximum(counts, 1)
 
 
 def _leading(parts: Array) -> int | None:

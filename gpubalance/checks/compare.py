@@ -10,6 +10,7 @@ from gpubalance.analysis.history import EXTRA_MARGIN, AttemptHistory, OwnSpeed, 
 from gpubalance.analysis.snapshot import saved_run_of
 from gpubalance.checks.compare_rules import Rule, check_changes, check_rules, label_of, place_of
 from gpubalance.checks.finding import Finding, State, counted, percent
+from gpubalance.checks.trust import settled
 from gpubalance.checks.verdict import Judgement, Verdict, margins_of, sentence_of, verdict_of
 from gpubalance.record.baselines import SavedRun, Setup
 from gpubalance.record.run import Run
@@ -64,7 +65,7 @@ def judge_against(run: Run, judgement: Judgement, base: Sequence[SavedRun]) -> J
 
 def with_findings(judgement: Judgement, found: Sequence[Finding]) -> Judgement:
     """The judgement with more findings, and the verdict that follows from all of them."""
-    findings = _sorted([*judgement.findings, *found])
+    findings = _sorted(settled([*judgement.findings, *found]))
     verdict = verdict_of(findings)
     return replace(
         judgement, verdict=verdict, sentence=sentence_of(verdict, findings, judgement.facts), findings=findings

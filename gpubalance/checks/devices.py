@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.sampled import Sampled
@@ -11,6 +12,7 @@ from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
+from gpubalance.record.samples import CounterReading
 from gpubalance.record.timings import DdpAttempt, RankMemory
 
 XID_FAIL = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
@@ -191,19 +193,22 @@ def _counters(run: Run) -> list[Finding]:
         ("nvlink_recoveries", State.WARN, "NVLink recoveries", "reseat or replace the link"),
         ("nvlink_crc_errors", State.WARN, "NVLink CRC errors", "reseat or replace the link"),
     )
+    readings: dict[int, list[CounterReading]] = defaultdict(list)
+    for reading in run.samples.counters:
+        readings[reading.device].append(reading)
     findings = []
     for index, device in enumerate(run.plan.devices):
         for key, state, name, step in rules:
-            grown = _growth(run, index, key)
+            grown = _growth(readings[index], key)
             if grown > 0:
                 text = f"{grown} new {name} on {device_label(device)} during the run"
                 findings.append(Finding(key, state, text, next_step=step))
     return findings
 
 
-def _growth(run: Run, device: int, key: str) -> int:
-    values = [c.values.get(key) for c in run.samples.counters if c.device == device]
-    known = [value for value in values if value is not None]
+def _growth(readings: Sequence[CounterReading], key: str) -> int:
+    """Of one device's counter, from the first reading to the last."""
+    known = [value for reading in readings if (value := reading.values.get(key)) is not None]
     return int(known[-1] - known[0]) if len(known) > 1 else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,3 +44,9 @@ def counted(number: int, noun: str) -> str:
 def percent(share: float) -> str:
     """A share as percent with the digits that matter: 0.143 is 14.3 %, 0.2 is 20 %."""
     return f"{round(100 * share, 1) + 0.0:.1f}".removesuffix(".0") + " %"  # + 0.0 takes the sign off a zero
+
+
+def listed(numbers: Sequence[int], most: int = 20) -> str:
+    """1, 2, 7; of many the first ones and how many more there are."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return ", ".join(str(number) for number in numbers[:most]) + more

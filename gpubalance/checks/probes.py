@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.stragglers import median_of_others
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import device_label
 from gpubalance.record.gates import gates_of
@@ -57,10 +59,11 @@ def check_probes(run: Run, facts: Facts) -> list[Finding]:
     """All measures of all devices; one pass line when nothing is wrong."""
     if not run.probes:
         return []
-    found = [finding for measure in MEASURES for finding in _measure(run, facts, measure)]
+    groups = _groups(run)
+    found = [finding for measure in MEASURES for finding in _measure(run, facts, measure, groups)]
     if found:
         return found
-    blind = [group[0].device for group in _groups(run) if len(group) == 1 and not _limits(run, facts, group[0].device)]
+    blind = [group[0].device for group in groups if len(group) == 1 and not _limits(run, facts, group[0].device)]
     if blind:
         return [_no_yardstick(run, device) for device in blind]
     known = _limits(run, facts, run.probes[0].device)
@@ -94,12 +97,25 @@ def _no_yardstick(run: Run, device: int) -> Finding:
     )
 
 
-def _measure(run: Run, facts: Facts, measure: Measure) -> Iterator[Finding]:
-    for group in _groups(run):
-        for probe in group:
-            others = [measure.value(other) for other in group if other is not probe]
-            yield from _against_peers(run, measure, probe, others)
-            yield from _against_limit(run, facts, measure, probe)
+def _measure(run: Run, facts: Facts, measure: Measure, groups: Sequence[Sequence[DeviceProbe]]) -> Iterator[Finding]:
+    peer_gates, limit_gates = gates_of(run).pair(measure.peer), gates_of(run).pair(LIMIT)
+    for group in groups:
+        for probe, peer in zip(group, _peers(measure, group), strict=True):
+            if peer is not None:
+                yield from _against_peers(run, measure, probe, peer, len(group) - 1, peer_gates)
+            yield from _against_limit(run, facts, measure, probe, limit_gates)
+
+
+def _peers(measure: Measure, group: Sequence[DeviceProbe]) -> list[float] | list[None]:
+    """What each device is held against: the median of the others; of two others the slower, so that one fast device
+    makes no slow ones.
+    """
+    values = [measure.value(probe) for probe in group]
+    if len(values) == 1:
+        return [None]
+    if len(values) == 3:
+        return [min(values[:place] + values[place + 1 :]) for place in range(3)]
+    return [float(peer) for peer in median_of_others(np.array(values)[:, None])[:, 0]]
 
 
 def _groups(run: Run) -> list[list[DeviceProbe]]:
@@ -112,25 +128,23 @@ def _groups(run: Run) -> list[list[DeviceProbe]]:
     return list(groups.values())
 
 
-def _against_peers(run: Run, measure: Measure, probe: DeviceProbe, others: list[float]) -> Iterator[Finding]:
-    """Against the median of the others; of two others against the slower, so that one fast device makes no slow ones.
-    With two devices the spread is said, and no culprit is named.
-    """
-    if not others:
-        return
-    value, peer = measure.value(probe), min(others) if len(others) == 2 else statistics.median(others)
+def _against_peers(
+    run: Run, measure: Measure, probe: DeviceProbe, peer: float, others: int, gates: tuple[float, float]
+) -> Iterator[Finding]:
+    """With two devices the spread is said, and no culprit is named."""
+    value = measure.value(probe)
     behind = 1 - value / peer
-    warn, fail = gates_of(run).pair(measure.peer)
+    warn, fail = gates
     if behind <= warn:
         return
-    state = State.FAIL if behind > fail and len(others) > 1 else State.WARN
+    state = State.FAIL if behind > fail and others > 1 else State.WARN
     yield Finding(
         "device_speed",
         state,
         f"{measure.name} of {device_label(run.plan.devices[probe.device])} is {percent(behind)} below its peers",
         observed=f"{value:.1f} {measure.unit}",
         expected=below_peers(measure, peer, warn, fail),
-        evidence=("with two devices, which of them is the abnormal one needs a baseline",) if len(others) == 1 else (),
+        evidence=("with two devices, which of them is the abnormal one needs a baseline",) if others == 1 else (),
         next_step="look at clocks, power and temperature of that device, and at what else uses it",
     )
 
@@ -145,13 +159,15 @@ def share_of_limit(measure: Measure, limit: float, warn: float, fail: float) -> 
     return f"at least {percent(warn)} of {limit:.0f} {measure.unit} (fails below {percent(fail)})"
 
 
-def _against_limit(run: Run, facts: Facts, measure: Measure, probe: DeviceProbe) -> Iterator[Finding]:
+def _against_limit(
+    run: Run, facts: Facts, measure: Measure, probe: DeviceProbe, gates: tuple[float, float]
+) -> Iterator[Finding]:
     device = run.plan.devices[probe.device]
     limit = _limit(run, facts, measure, probe.device)
     if limit is None:
         return
     share = measure.value(probe) / limit
-    warn, fail = gates_of(run).pair(LIMIT)
+    warn, fail = gates
     if share >= warn:
         return
     yield Finding(

@@ -4,14 +4,19 @@ processes with ranks moved to other devices, and what the slowness follows says 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
 from gpubalance.checks.evidence import sensor_evidence, time_class
-from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.finding import Finding, State, listed, percent
 from gpubalance.checks.identity import rank_label
 from gpubalance.record.run import Run
 
 ID = "straggler"
+
+MOST_NAMED = 16
+"""Slow ranks that are described one by one, the worst; of thousands nobody reads more (ours)."""
 
 
 def check_straggler(run: Run, facts: Facts) -> list[Finding]:
@@ -31,18 +36,23 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
 
 
 def _developing(run: Run, first: AttemptFacts) -> list[Finding]:
-    """Ranks that are not slow, or not for sure, but grow slower all the time."""
+    """Ranks that are not slow, or not for sure, but grow slower all the time; the steepest of many."""
+    rising = [
+        (speed.trend, speed)
+        for speed in first.stragglers.ranks
+        if speed.trend is not None and speed.trend > 0 and speed.state in ("ok", "unclear")
+    ]
+    rising.sort(key=lambda pair: -pair[0])
     return [
         Finding(
             "developing",
             State.INFO,
-            f"rank {speed.rank} grows slower: by {percent(speed.trend)} against its peers from the first to the last "
+            f"rank {speed.rank} grows slower: by {percent(trend)} against its peers from the first to the last "
             "quarter of the run",
             subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
             next_step="give it more time, for example --budget 5m, and see where it ends",
         )
-        for speed in first.stragglers.ranks
-        if speed.trend is not None and speed.trend > 0 and speed.state in ("ok", "unclear")
+        for trend, speed in rising[:MOST_NAMED]
     ]
 
 
@@ -50,7 +60,9 @@ def _not_ok(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
     if first.stragglers.state == "unclear":
         return [_too_noisy(run, facts, first)]
     if first.stragglers.state == "warn":
-        return [_slow(run, facts, first, speed, State.WARN, ()) for speed in first.stragglers.named]
+        named = first.stragglers.named
+        worst = [_slow(run, facts, first, speed, State.WARN, ()) for speed in named[:MOST_NAMED]]
+        return worst + _others(named[MOST_NAMED:], first, None)
     return _confirmed(run, facts, first)
 
 
@@ -64,7 +76,8 @@ def _confirmed(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
     if first.stragglers.majority_slow:
         return [_majority(run, first, second)]
     findings = []
-    for speed in first.stragglers.named:
+    named = first.stragglers.named
+    for speed in named[:MOST_NAMED]:
         if speed.state == "warn":
             findings.append(_slow(run, facts, first, speed, State.WARN, ()))
             continue
@@ -73,7 +86,33 @@ def _confirmed(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
             findings.append(_unconfirmed(run, first, second, speed))
         else:
             findings.append(_slow(run, facts, first, speed, State.FAIL, (follows,)))
-    return findings
+    return findings + _others(named[MOST_NAMED:], first, second)
+
+
+def _others(speeds: Sequence[RankSpeed], first: AttemptFacts, second: AttemptFacts | None) -> list[Finding]:
+    """Slow ranks beyond those that are described, by state; a failing one is confirmed by the rule of `_follows`."""
+    ranks, devices = (_failed(second), _failed_devices(second)) if second is not None else (set[int](), set[int]())
+    by_state: dict[State, list[RankSpeed]] = {}
+    for speed in speeds:
+        again = speed.rank in ranks or first.device_of_rank[speed.rank] in devices
+        state = State.WARN if speed.state == "warn" else State.FAIL if again else State.UNKNOWN
+        by_state.setdefault(state, []).append(speed)
+    return [_counted_only(state, group) for state, group in by_state.items()]
+
+
+def _counted_only(state: State, group: Sequence[RankSpeed]) -> Finding:
+    excess = percent(group[0].ratio - 1)
+    text = "1 more rank is slower than its peers, by" if len(group) == 1 else (
+        f"{len(group)} more ranks are slower than their peers, by up to"
+    )  # fmt: skip
+    return Finding(
+        ID,
+        state,
+        f"{text} {excess}" + (", not confirmed" if state is State.UNKNOWN else ""),
+        evidence=(f"{'rank' if len(group) == 1 else 'ranks'} {listed([speed.rank for speed in group])}",),
+        next_step="the saved record has all of them: gpubalance report FILE --to json",
+        required=True,
+    )
 
 
 def _follows(first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed) -> str | None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
-from gpubalance.checks import devices, host_links, links, probes, quality, steps, straggler
+from gpubalance.checks import devices, host_links, links, probes, quality, steps, straggler, trust
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.record.run import Run
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised whenever the same facts may get another verdict."""
 
 Check = Callable[[Run, Facts], list[Finding]]
@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     quality.check_complete,
     quality.check_count,
     quality.check_identity,
+    trust.check_trust,
     devices.check_results,
     straggler.check_straggler,
     steps.check_transient,
@@ -70,7 +71,7 @@ def judge(run: Run) -> Judgement:
     """Judge a run by the rules of this version."""
     warn, fail = margins_of(run)
     facts = compute_facts(run, warn, fail)
-    found = [finding for check in CHECKS for finding in check(run, facts)]
+    found = trust.settled([finding for check in CHECKS for finding in check(run, facts)])
     findings = tuple(sorted(found, key=lambda finding: _ORDER.index(finding.state)))
     verdict = verdict_of(findings)
     return Judgement(verdict, sentence_of(verdict, findings, facts), findings, facts)

@@ -1,7 +1,9 @@
 """One measurement at a time on a machine: two would each measure the other.
 
-An abstract Unix socket is the lock: it needs no writable folder, it is gone the moment its owner dies, and the kernel
-tells who holds it. It reaches as far as the network namespace, which on a bare node is the machine.
+An abstract Unix socket is the lock: it needs no writable folder and no rights, so that it holds between users and
+whatever TMPDIR is; it is gone the moment its owner dies, and the kernel tells who holds it. It reaches as far as the
+network namespace, which on a bare node is the machine. A run in another container is seen by what it does: memory,
+utilization and processes on a GPU before the start, foreign processes and lost cores during the run.
 """
 
 from __future__ import annotations
@@ -22,23 +24,26 @@ class MeasuringLock:
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
 
-    def acquire(self, *, force: bool) -> None:
-        """Take the lock. Raises BusyError that names the holder, unless `force`."""
+    def acquire(self, *, force: bool) -> str | None:
+        """Take the lock. Raises BusyError that names the holder; with `force` goes on without it, and returns who holds
+        it.
+        """
         if sys.platform != "linux":
-            return
+            return None
         held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             held.bind(_NAME)
         except OSError:
             held.close()
+            other = f"another gpubalance ({_holder()})"
             if not force:
                 raise BusyError(
-                    f"another gpubalance ({_holder()}) is measuring here; two at once would disturb each other",
-                    "wait for it, or give --force",
+                    f"{other} is measuring here; two at once would disturb each other", "wait for it, or give --force"
                 ) from None
-            return
-        held.listen(1)
+            return other
+        held.listen(socket.SOMAXCONN)  # nobody accepts: whoever is refused leaves a connection in the queue
         self._socket = held
+        return None
 
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""

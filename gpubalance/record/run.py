@@ -93,6 +93,18 @@ class Skipped(Record):
     reason: str
 
 
+class Clocks(Record):
+    """Seconds from the start of a run to its end, by three clocks of the machine. All durations of a record are by the
+    monotonic one, which stands still while the machine is suspended.
+    """
+
+    monotonic_s: float
+    wall_s: float
+    """Time of day; whoever sets the clock moves it."""
+    boottime_s: float | None
+    """The monotonic clock and the time for which the machine was suspended; null where there is no such clock."""
+
+
 class Run(Record):
     """Everything one `bench` measured."""
 
@@ -120,5 +132,9 @@ class Run(Record):
     """Faults that were played on purpose; such a run never stands for the node's state."""
     errors: list[RunError] = Field(default_factory=list)
     skipped: list[Skipped] = Field(default_factory=list)
+    clocks: Clocks | None = None
+    """Null in older runs."""
+    shared_with: str | None = None
+    """Who else was measuring on this machine when the run began, by --force."""
     interrupted_by: int | None = None
     """Number of the signal that ended the run early."""

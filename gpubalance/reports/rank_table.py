@@ -12,8 +12,11 @@ from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.identity import device_label
 from gpubalance.node.readings import reason_names
 from gpubalance.record.run import Run
+from gpubalance.reports.many_ranks import others_line, worst_ranks
 
 NONE = "-"
+MOST_RANKS = 16
+"""Rows of the table: two nodes of eight."""
 HEADINGS = (
     ("rank", "compute", "wait", "blame", "speed", "useful", "SM", "NVML", "memory", "clock", "power", "temp"),
     ("", "ms", "ms", "ms", "", "%", "%", "%", "GB", "MHz", "W", "C"),
@@ -31,13 +34,12 @@ def rank_lines(run: Run, facts: Facts) -> list[str]:
         return []
     on_cpu = run.plan.backend == "gloo"
     headings = CPU_HEADINGS if on_cpu else HEADINGS
-    rows = [_cpu_row(facts, first, rank) if on_cpu else _gpu_row(facts, first, rank) for rank in _ranks(first)]
-    names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in _ranks(first)]
-    return [*aligned([*headings, *rows]), *names, *_reason_lines(run, facts)]
-
-
-def _ranks(first: AttemptFacts) -> range:
-    return range(len(first.device_of_rank))
+    ranks = worst_ranks(first, MOST_RANKS)
+    speeds = speeds_of(first)
+    rows = [_cpu_row(facts, first, rank, speeds) if on_cpu else _gpu_row(facts, first, rank, speeds) for rank in ranks]
+    names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in ranks]
+    reasons = _reason_lines(run, [facts.sampled[rank] for rank in ranks if rank < len(facts.sampled)])
+    return [*aligned([*headings, *rows]), *others_line(first, ranks), *names, *reasons]
 
 
 def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> list[str]:
@@ -50,17 +52,17 @@ def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> list[str]:
     return ["  ".join(cell(text, column) for column, text in enumerate(row)).rstrip() for row in rows]
 
 
-def _speed(first: AttemptFacts, rank: int) -> str:
-    """Work rate per unit against the reference rank: 0.83 is 17 % slower work."""
+def speeds_of(first: AttemptFacts) -> list[float]:
+    """By rank, the work rate per unit against the reference rank: 0.83 is 17 % slower work."""
     per_unit = np.array(first.compute_ms) / np.array(first.units)
-    return f"{reference_of(per_unit) / per_unit[rank]:.2f}"
+    return [float(speed) for speed in reference_of(per_unit) / per_unit]
 
 
-def _gpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
+def _gpu_row(facts: Facts, first: AttemptFacts, rank: int, speeds: Sequence[float]) -> list[str]:
     sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
     useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
     return [
-        *_times(first, rank),
+        *_times(first, rank, speeds),
         _number(useful, 100),
         _number(sampled.sm if sampled else None, 100),
         _number(sampled.utilization if sampled else None, 100),
@@ -71,24 +73,24 @@ def _gpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
     ]
 
 
-def _cpu_row(facts: Facts, first: AttemptFacts, rank: int) -> list[str]:
+def _cpu_row(facts: Facts, first: AttemptFacts, rank: int, speeds: Sequence[float]) -> list[str]:
     sampled = facts.sampled[rank] if rank < len(facts.sampled) else None
     cores = sampled.cpu if sampled else None
     resident = sampled.resident_bytes if sampled else None
     return [
-        *_times(first, rank),
+        *_times(first, rank, speeds),
         NONE if cores is None else f"{cores:.2f}",
         NONE if resident is None else f"{resident / 1e9:.2f}",
     ]
 
 
-def _times(first: AttemptFacts, rank: int) -> list[str]:
+def _times(first: AttemptFacts, rank: int, speeds: Sequence[float]) -> list[str]:
     return [
         str(rank),
         _ms(first.compute_ms[rank]),
         _ms(first.wait_ms[rank]),
         _ms(first.balance.blame_ms[rank]),
-        _speed(first, rank),
+        f"{speeds[rank]:.2f}",
     ]
 
 
@@ -108,8 +110,8 @@ def _memory(facts: Facts, device: int) -> str:
     return NONE
 
 
-def _reason_lines(run: Run, facts: Facts) -> list[str]:
-    return [line for sampled in facts.sampled if sampled for line in _reasons(run, sampled)]
+def _reason_lines(run: Run, shown: Sequence[Sampled | None]) -> list[str]:
+    return [line for sampled in shown if sampled for line in _reasons(run, sampled)]
 
 
 def _reasons(run: Run, sampled: Sampled) -> list[str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from gpubalance.analysis.balance import Balance, reference_of
+from gpubalance.analysis.balance import Balance
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
-from gpubalance.checks.finding import percent
 from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement
 from gpubalance.record.run import Run
@@ -22,7 +19,10 @@ from gpubalance.reports.common_tables import (
     versions_table,
     with_rows,
 )
+from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_tables import host_link_table, link_table, matrix_table
+from gpubalance.reports.many_ranks import others_line, worst_ranks
+from gpubalance.reports.rank_table import speeds_of
 from gpubalance.reports.table import NONE, Column, Table, number, words
 from gpubalance.reports.workload_lines import throughput_lines
 
@@ -44,6 +44,9 @@ _GPU = (
 )
 _CPU = (Column("cores", "used"), Column("memory", "GB"))
 
+
+MOST_RANKS = 256
+"""Rows of a table of ranks; the JSON document has all."""
 
 _UNSEEN = Sampled(-1, 0, None, None, None, None, None, {}, None, None)
 """Of a device that nobody sampled."""
@@ -95,46 +98,41 @@ def rank_table(run: Run, facts: Facts) -> Table:
     columns = (*_TIMES, *(_CPU if on_cpu else _GPU))
     if first is None:
         return Table("Ranks", columns, ())
+    shown, speeds = worst_ranks(first, MOST_RANKS), speeds_of(first)
+    memory = {device.device: device.own for device in facts.memory.devices}
     rows = tuple(
         (
-            *_times(first, rank),
-            *(_cpu_cells(facts, rank) if on_cpu else _gpu_cells(facts, rank, device)),
+            *_times(first, rank, speeds[rank]),
+            *(_cpu_cells(facts, rank) if on_cpu else _gpu_cells(facts, rank, memory.get(first.device_of_rank[rank]))),
         )
-        for rank, device in enumerate(first.device_of_rank)
+        for rank in shown
     )
-    return Table("Ranks", columns, rows, (*_limits(first), *throughput_lines(run, facts)))
+    return Table(
+        "Ranks", columns, rows, (*others_line(first, shown), *limit_lines(first), *throughput_lines(run, facts))
+    )
 
 
 def who_table(run: Run, facts: Facts) -> Table:
     """Which device each rank worked on, by all its names."""
     first = facts.first
     devices = first.device_of_rank if first else range(len(run.plan.devices))
-    rows = tuple((str(rank), *identity_cells(run.plan.devices[device])) for rank, device in enumerate(devices))
+    shown = worst_ranks(first, MOST_RANKS) if first else range(min(MOST_RANKS, len(devices)))
+    rows = tuple((str(rank), *identity_cells(run.plan.devices[devices[rank]])) for rank in shown)
     return Table("Devices of the ranks", (Column("rank"), *IDENTITY), rows)
 
 
-def _limits(first: AttemptFacts) -> tuple[str, ...]:
-    if len(first.device_of_rank) < 2:
-        return ()
-    blocks = f"{first.stragglers.blocks} blocks of {first.steps_per_block} steps, {first.measured_s:.1f} s"
-    smallest = percent(first.stragglers.detectable)
-    return (f"Could have seen a slowdown of {smallest} or more on one rank ({blocks}).",)
-
-
-def _times(first: AttemptFacts, rank: int) -> tuple[str, ...]:
-    per_unit = np.array(first.compute_ms) / np.array(first.units)
+def _times(first: AttemptFacts, rank: int, speed: float) -> tuple[str, ...]:
     times = (first.compute_ms[rank], first.wait_ms[rank], first.balance.blame_ms[rank])
-    return str(rank), *(number(value, 2) for value in times), number(reference_of(per_unit) / per_unit[rank], 2)
+    return str(rank), *(number(value, 2) for value in times), number(speed, 2)
 
 
 def _sampled(facts: Facts, rank: int) -> Sampled:
     return (facts.sampled[rank] if rank < len(facts.sampled) else None) or _UNSEEN
 
 
-def _gpu_cells(facts: Facts, rank: int, device: int) -> tuple[str, ...]:
+def _gpu_cells(facts: Facts, rank: int, own: int | None) -> tuple[str, ...]:
     sampled = _sampled(facts, rank)
     useful = facts.utilization.useful[rank] if rank < len(facts.utilization.useful) else None
-    own = next((memory.own for memory in facts.memory.devices if memory.device == device), None)
     return (
         number(useful, scale=100),
         number(sampled.sm, scale=100),

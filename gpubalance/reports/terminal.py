@@ -6,22 +6,26 @@ Pure: a run and its judgement in, lines out. Fits 80 columns; ids are never shor
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpubalance.analysis.facts import AttemptFacts, Facts
-from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.header import header_lines
+from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
 from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
 
 WIDTH = 80
+MOST_FINDINGS = 40
+"""Of thousands of ranks may come thousands of findings; the worst stand first."""
 WORDS = {Verdict.PASS: "PASS", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "NO VERDICT"}
 
 
@@ -61,10 +65,12 @@ def _verdict_lines(judgement: Judgement) -> list[Line]:
     style = judgement.verdict.value
     lines = [Line(line, style) for line in _fold([f"{word}  {judgement.sentence}"], " " * (len(word) + 2))]
     shown = [f for f in judgement.findings if f.state in (State.FAIL, State.UNKNOWN, State.WARN, State.INFO)]
-    for finding in shown:
+    for finding in shown[:MOST_FINDINGS]:
         repeated = finding.message == judgement.sentence
         lines += [Line(text) for text in _finding_lines(finding, with_message=not repeated)]
-    return lines
+    states = Counter(finding.state.value for finding in shown[MOST_FINDINGS:])
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    return lines + ([Line(f"      and more findings: {counts} (all: report --to html)")] if counts else [])
 
 
 def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
@@ -128,13 +134,9 @@ def _state(judgement: Judgement, ids: tuple[str, ...]) -> str:
 
 
 def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
-    lines = []
+    lines: list[str] = []
     first = facts.first
-    if first is not None and len(first.device_of_rank) > 1:
-        lines.append(
-            f"Could have seen a slowdown of {percent(first.stragglers.detectable)} or more on one rank "
-            f"({first.stragglers.blocks} blocks of {first.steps_per_block} steps, {first.measured_s:.1f} s)."
-        )
+    lines += limit_lines(first) if first is not None else []
     reasons = [f"{skip.what} ({skip.reason})" for skip in run.skipped if skip.reason != "not asked for"]
     unasked = [skip.what for skip in run.skipped if skip.reason == "not asked for"]
     reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []

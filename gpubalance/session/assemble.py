@@ -15,6 +15,7 @@ from gpubalance.record.run import Plan, Run, RunError, Setting, Skipped
 from gpubalance.record.timings import DdpAttempt
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.sampling.collect import collect_samples
+from gpubalance.session.clocks import ClockMark, clock_mark
 from gpubalance.settings import BenchSettings, Margin
 
 
@@ -31,6 +32,9 @@ class Gathered:
     pids: dict[int, int] = field(default_factory=dict)
     """Process -> rank, over all attempts."""
     interrupted_by: int | None = None
+    shared_with: str | None = None
+    """Who else was measuring when this run began."""
+    began: ClockMark = field(default_factory=clock_mark)
 
     @property
     def ddp(self) -> DdpAttempt | None:
@@ -80,6 +84,8 @@ def assemble_run(
         injected=[fault.spelled() for fault in settings.inject],
         errors=gathered.errors,
         skipped=[*gathered.skipped, *(skip for m in measured for skip in m.skipped)],
+        clocks=gathered.began.until(clock_mark()),
+        shared_with=gathered.shared_with,
         interrupted_by=gathered.interrupted_by,
     )
 

@@ -74,8 +74,8 @@ def bench(
             return None
         if share.rank is not None:
             end_with_launcher(launcher)
-        with _alone(settings), _orders(folder, share) as orders:
-            return _measure(settings, display or Silent(), doubt, share, folder, orders, module, stand_in)
+        with _alone(settings) as other, _orders(folder, share) as orders:
+            return _measure(settings, display or Silent(), doubt, share, folder, orders, module, stand_in, other)
 
 
 @contextmanager
@@ -92,11 +92,12 @@ def _typed() -> bool:
 
 
 @contextmanager
-def _alone(settings: BenchSettings) -> Iterator[None]:
+def _alone(settings: BenchSettings) -> Iterator[str | None]:
+    """Hold the lock, or with --force know who else does."""
     lock = MeasuringLock()
-    lock.acquire(force=settings.force)
+    other = lock.acquire(force=settings.force)
     try:
-        yield
+        yield other
     finally:
         lock.release()
 
@@ -119,8 +120,9 @@ def _measure(
     orders: Orders,
     module: str,
     stand_in: Path | None,
+    shared_with: str | None,
 ) -> Finished:
-    gathered = Gathered(datetime.now(timezone.utc), time.monotonic())
+    gathered = Gathered(datetime.now(timezone.utc), time.monotonic(), shared_with=shared_with)
     sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in, ways=True)
     try:
         node = sensor.node()

@@ -33,7 +33,9 @@ FENCE_MS = 0.01
 class ScriptedRank:
     """Carries out one rank's steps and writes what a real rank would write."""
 
-    def __init__(self, job: Job, rank: int) -> None:
+    def __init__(self, job: Job, rank: int, slowest_ms: float = 0.0) -> None:
+        """All ranks leave a step together: whoever computes for less than `slowest_ms` waits for the rest of it."""
+        self._slowest_ms = slowest_ms
         self._job = job
         self._rank = rank
         self._log = RankLog(job.log_path(rank))
@@ -74,7 +76,7 @@ class ScriptedRank:
                 "block",
                 begin=time.monotonic(),
                 compute_ms=[compute_ms] * STEPS_PER_BLOCK,
-                fence_ms=[FENCE_MS] * STEPS_PER_BLOCK,
+                fence_ms=[max(0.0, self._slowest_ms - compute_ms) + FENCE_MS] * STEPS_PER_BLOCK,
                 transfer_ms=[20.0] * STEPS_PER_BLOCK,
             )
 
@@ -139,6 +141,11 @@ class ScriptedRank:
         sys.stdout.flush()
 
 
+def _slowest_ms(scripts: list[list[list[Any]]]) -> float:
+    """The longest compute time of any rank's blocks."""
+    return max((values[1] for steps in scripts for name, *values in steps if name == "blocks"), default=0.0)
+
+
 def main() -> None:
     """Play the script of this rank."""
     die_with_parent(int(os.environ[PARENT_VARIABLE]))
@@ -146,7 +153,8 @@ def main() -> None:
     rank = int(os.environ["RANK"])
     scripts = json.loads(Path(os.environ[SCRIPT_VARIABLE]).read_text())
     by_crew = scripts.get(f"{job.crew}-{job.attempt}", scripts)
-    ScriptedRank(job, rank).play(by_crew.get(str(rank), by_crew.get("*", [])))
+    steps = [by_crew.get(str(each), by_crew.get("*", [])) for each in range(len(job.slots))]
+    ScriptedRank(job, rank, _slowest_ms(steps)).play(steps[rank])
 
 
 if __name__ == "__main__":

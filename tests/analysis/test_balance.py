@@ -299,3 +299,16 @@ def test_steps_may_be_of_any_shape() -> None:
     compute = np.full((3, 2, 1), 50.0)
     steps = Steps(compute, np.zeros_like(compute), np.ones_like(compute), np.ones(3), 60.0)
     assert balance_of(steps).exposed_ms == pytest.approx(10.0)
+
+
+# Many ranks
+
+
+def test_the_interval_of_thousands_of_ranks_is_that_of_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    medians = np.random.default_rng(5).normal(100, 2, 2500)
+    steps = arrays_of(make_attempt(steady(list(medians), blocks=24, steps=5, noise=0.02)))
+    sampled = balance_of(steps)
+    monkeypatch.setattr("gpubalance.analysis.balance.RESAMPLED_RANKS", 10_000)
+    every = balance_of(steps)
+    assert (sampled.low, sampled.high) == pytest.approx((every.low, every.high), abs=0.05)
+    assert sampled.score == every.score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubalance.analysis.sampled import sampled_in, window_of
+from gpubalance.analysis.sampled import sampled_each, sampled_in, window_of
 from gpubalance.record.run import Phase, Run
 from gpubalance.record.samples import Column, DeviceSamples, Samples
 from gpubalance.testing.runs import make_run
@@ -89,3 +89,12 @@ def test_event_reasons_that_could_not_be_read_do_not_dilute_the_share() -> None:
 )
 def test_without_samples_there_is_nothing(window: Phase | None, device: int) -> None:
     assert sampled_in(run_with(power_w=[1, 1, 1, 1, 1]), window, device) is None
+
+
+def test_several_devices_are_read_in_the_order_asked_for() -> None:
+    run = run_with(power_w=[1, 2, 3, 4, 5])
+    more = DeviceSamples(device=0, columns={"power_w": [10, 20, 30, 40, 50]})
+    run = run.model_copy(update={"samples": run.samples.model_copy(update={"devices": [*run.samples.devices, more]})})
+    seen = sampled_each(run, WINDOW, [1, 2, 0])
+    assert [each.power_w if each else None for each in seen] == [3.0, None, 30.0]
+    assert seen == tuple(sampled_in(run, WINDOW, device) for device in (1, 2, 0))

@@ -19,8 +19,8 @@ from gpubalance.analysis.stragglers import (
     detectable_spread,
     find_stragglers,
     peers_of,
-    trend_of,
 )
+from gpubalance.analysis.trends import trends_of
 from gpubalance.testing.runs import steady
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -335,56 +335,6 @@ def test_a_slowdown_that_is_called_detectable_is_detected() -> None:
 # Trends
 
 
-def kendall_s(values: Sequence[float]) -> int:
-    pairs = [(values[i], values[j]) for i in range(len(values)) for j in range(i + 1, len(values))]
-    return sum((later > earlier) - (later < earlier) for earlier, later in pairs)
-
-
-def is_trend(values: Sequence[float], alpha: float) -> bool:
-    n = len(values)
-    z = (abs(kendall_s(values)) - 1) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    return math.erfc(z / math.sqrt(2)) <= alpha
-
-
-@repeatable
-@given(st.lists(st.integers(0, 12).map(float), min_size=8, max_size=24), st.sampled_from([0.2, 0.05, 0.005]))
-def test_a_trend_is_what_mann_and_kendall_call_significant(values: list[float], alpha: float) -> None:
-    quarter = len(values) // 4
-    change = float(np.median(values[-quarter:]) - np.median(values[:quarter]))
-    expected = change if is_trend(values, alpha) else None
-    assert trend_of(np.array(values), alpha, 0.0) == expected
-
-
-@pytest.mark.parametrize(("values", "change"), [([1, 2, 3, 4, 8, 7, 6, 5], None), ([1, 2, 3, 4, 8, 6, 7, 5], 4.5)])
-def test_of_eight_values_two_more_pairs_in_order_make_a_trend(values: list[float], change: float | None) -> None:
-    """S is 16 and 18, sigma 8.08: z is 1.86 and 2.10, and 1.96 is needed for five percent."""
-    assert trend_of(np.array(values, dtype=float), 0.05, 0.0) == change
-
-
-def test_a_rising_ratio_is_reported_with_its_rise() -> None:
-    """From 1.00 to 1.23 in 24 blocks: the first quarter has the median 1.025, the last 1.205."""
-    assert trend_of(1 + np.arange(24) / 100, 0.005, 0.025) == pytest.approx(0.18)
-
-
-def test_a_falling_ratio_is_reported_with_its_fall() -> None:
-    assert trend_of(1.23 - np.arange(24) / 100, 0.005, 0.025) == pytest.approx(-0.18)
-
-
-def test_a_steady_rise_that_does_not_matter_is_no_trend() -> None:
-    assert trend_of(1 + np.arange(24) / 10_000, 0.005, 0.025) is None
-
-
-def test_fewer_than_eight_blocks_have_no_trend() -> None:
-    assert trend_of(np.arange(7.0), 0.2, 0.0) is None
-    assert trend_of(np.arange(8.0), 0.2, 0.0) is not None
-
-
-def test_noise_is_hardly_ever_a_trend() -> None:
-    generator = np.random.default_rng(8)
-    found = sum(trend_of(generator.normal(1, 0.1, 24), 0.01, 0.0) is not None for _ in range(1000))
-    assert found <= most_alarms(1000)
-
-
 @pytest.mark.parametrize(("rise", "seen"), [(0.00145, True), (0.00135, False)])
 def test_a_trend_of_half_the_warning_margin_is_worth_mentioning(rise: float, seen: bool) -> None:
     """18 blocks lie between the middles of the first and the last quarter: 2.6 and 2.4 %."""
@@ -396,7 +346,7 @@ def test_a_trend_must_be_surer_the_more_ranks_there_are() -> None:
     """83 of 276 pairs are out of order: S is 110, z 2.70 and p 0.7 %. One rank needs 1 %, each of two 0.5 %."""
     order = [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 10, *range(23, 10, -1)]
     ratios = np.array([1 + 0.004 * place for place in order])
-    assert trend_of(ratios, 0.01, 0.025) == pytest.approx(11 * 0.004)
+    assert trends_of(ratios[None], 0.01, 0.025) == pytest.approx([11 * 0.004])
     assert look(by_blocks([[100.0] * 24, [float(ratio) for ratio in 100 * ratios]])).ranks[1].trend is None
 
 

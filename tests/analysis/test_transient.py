@@ -162,3 +162,30 @@ def test_one_rank_is_never_transient() -> None:
 def test_the_same_steps_give_the_same_allowance() -> None:
     compute = steady([100.0] * 4, noise=0.03)
     assert look(compute) == look(compute)
+
+
+def by_definition(compute: Array, seed: int) -> float:
+    """Rank by rank: the residuals within three sigma, as many of each rank as the poorest has, drawn 20 times."""
+    medians, generator = np.median(compute, axis=1), np.random.default_rng(seed)
+    rows = []
+    for row, median in zip(compute / np.median(compute, axis=1)[:, None], medians, strict=True):
+        middle = np.median(row)
+        sigma = 1.4826 * np.median(np.abs(row - middle))
+        rows.append(median * row[np.abs(row - middle) <= 3 * sigma])
+    count = min(len(row) for row in rows)
+    draws = [np.array([generator.choice(row, count) for row in rows]).max(axis=0).mean() for _ in range(20)]
+    return max(0.0, float(np.mean(draws) - medians.max()))
+
+
+def test_the_cost_of_jitter_is_that_of_shuffled_trimmed_residuals() -> None:
+    compute = np.random.default_rng(2).normal(100, 5, (6, 400)) + np.arange(6)[:, None]
+    compute[2, ::9] *= 2
+    assert jitter_cost(compute, np.median(compute, axis=1), seed=4) == pytest.approx(by_definition(compute, 4), abs=0.2)
+
+
+def test_a_few_shuffles_of_many_ranks_say_as_much_as_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = np.random.default_rng(2).normal(100, 2, (500, 100))
+    medians = np.median(compute, axis=1)
+    twenty = jitter_cost(compute, medians, seed=1)
+    monkeypatch.setattr("gpubalance.analysis.transient.MOST_DRAWS", 3 * 500 * 100)
+    assert jitter_cost(compute, medians, seed=1) == pytest.approx(twenty, rel=0.02)

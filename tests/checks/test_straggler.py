@@ -340,3 +340,51 @@ def test_a_healthy_node_has_nothing_slower_than_its_margin() -> None:
     finding = one(healthy(), "straggler")
     assert finding.state is State.PASS
     assert "slower than its peers by 10 %" in finding.message
+
+
+# Many ranks
+
+
+def many(slow: Sequence[float], ranks: int = 64) -> list[float]:
+    return [*slow, *[100.0] * (ranks - len(slow))]
+
+
+def test_of_many_slow_ranks_the_worst_are_described_and_the_others_counted() -> None:
+    """Ranks 0 to 19 are slower by 6.0 to 7.9 %."""
+    run = make_run([attempt(many([106 + 0.1 * rank for rank in range(20)]), noise=0.0)])
+    found = all_of(run, "straggler")
+    assert [finding.state for finding in found] == [State.WARN] * 17
+    assert found[0].message.startswith("rank 19 is 7.9 % slower")
+    assert found[-1].message == "4 more ranks are slower than their peers, by up to 6.3 %"
+    assert found[-1].evidence == ("ranks 3, 2, 1, 0",)
+
+
+def test_ranks_that_are_only_counted_are_confirmed_like_those_that_are_described() -> None:
+    """Ranks 2 to 17 are described; of ranks 0 and 30, device 0 is slow again and device 30 is not."""
+    slow = [120.0, 100.0, *[140.0] * 16, *[100.0] * 12, 121.0]
+    second = [100.0, *[140.0] * 16, *[100.0] * 46, 120.0]
+    run = make_run([attempt(many(slow), noise=0.0), second_look(second, noise=0.0)])
+    rest = [finding for finding in all_of(run, "straggler") if "more rank" in finding.message]
+    assert [(finding.state, finding.message, finding.evidence) for finding in rest] == [
+        (State.FAIL, "1 more rank is slower than its peers, by 20 %", ("rank 0",)),
+        (State.UNKNOWN, "1 more rank is slower than its peers, by 21 %, not confirmed", ("rank 30",)),
+    ]
+
+
+def test_of_many_ranks_that_grow_slower_the_steepest_are_said() -> None:
+    compute = attempt(many([100.0] * 20), noise=0.0)
+    rising = [
+        rank.model_copy(
+            update={
+                "fenced": [
+                    block.model_copy(update={"compute_ms": [100 + (0.2 + 0.002 * rank.rank) * number] * 20})
+                    for number, block in enumerate(rank.fenced)
+                ]
+            }
+        )
+        for rank in compute.ranks[:20]
+    ]
+    run = make_run([compute.model_copy(update={"ranks": [*rising, *compute.ranks[20:]]})])
+    found = [finding.message for finding in all_of(run, "developing")]
+    assert len(found) == 16
+    assert found[0].startswith("rank 19 grows slower")

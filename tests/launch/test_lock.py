@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +128,63 @@ def test_a_second_lock_of_the_same_process_is_refused_too(mine: MeasuringLock) -
     mine.acquire(force=False)
     with pytest.raises(BusyError, match="pid unknown"):
         MeasuringLock().acquire(force=False)
+
+
+def test_force_tells_who_else_measures(own_name: str, mine: MeasuringLock) -> None:
+    assert mine.acquire(force=True) is None
+    mine.release()
+    with another_holds_it(own_name) as holder:
+        assert mine.acquire(force=True) == f"another gpubalance (pid {holder.pid})"
+
+
+def test_the_holder_is_named_however_often_somebody_was_refused(own_name: str, mine: MeasuringLock) -> None:
+    with another_holds_it(own_name) as holder:
+        for _ in range(200):
+            with pytest.raises(BusyError, match=f"pid {holder.pid}"):
+                mine.acquire(force=False)
+
+
+def test_a_process_that_its_holder_left_behind_holds_nothing(own_name: str, mine: MeasuringLock) -> None:
+    """Children of a killed run may live for a moment; its lock does not live in them."""
+    code = HOLDER.replace("import sys\n", "import subprocess, sys\n").replace(
+        'print("held", flush=True)',
+        'child = subprocess.Popen(["sleep", "60"], close_fds=False)\nprint("held", child.pid, flush=True)',
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, own_name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline().split()[1])
+        holder.kill()
+        holder.wait()
+        try:
+            assert Path(f"/proc/{child}").exists()
+            assert eventually(lambda: acquired(mine))
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+def test_another_user_with_another_tmpdir_is_refused(own_name: str, mine: MeasuringLock, tmp_path: Path) -> None:
+    """Whoever holds it, and whatever may be written where."""
+    mine.acquire(force=False)
+    code = f"""
+import os
+from gpubalance.errors import BusyError
+from gpubalance.launch import lock
+os.setgid(54321)
+os.setuid(54321)
+lock._NAME = "\\0{own_name}"
+try:
+    lock.MeasuringLock().acquire(force=False)
+except BusyError as error:
+    print(error.message)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "nowhere")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert f"another gpubalance (pid {os.getpid()}) is measuring here" in done.stdout, done.stderr

@@ -23,7 +23,7 @@ from gpubalance.reports.markdown import LARGEST, LONGEST_CELL, escaped, markdown
 from gpubalance.reports.printable import printable
 from gpubalance.testing.runs import make_attempt, make_run, steady
 from tests.checks.probing.helpers import make_probe
-from tests.reports.helpers import HOSTILE, kept, named, pair
+from tests.reports.helpers import HOSTILE, kept, named, pair, row
 from tests.reports.test_html import FULL, busy_load
 from tests.support import ROOT
 
@@ -129,8 +129,8 @@ class TestComment:
 
 
 class TestRoom:
-    def test_a_thousand_ranks_keep_the_findings_and_lose_tables(self) -> None:
-        run = make_run([make_attempt(steady([100.0] * 1000, blocks=2, steps=2))])
+    def test_a_thousand_ranks_and_collectives_keep_the_findings_and_lose_tables(self) -> None:
+        run = make_run([make_attempt(steady([100.0] * 1000, blocks=2, steps=2))], collectives=[row()] * 1000)
         text = comment(run)
         assert len(text.encode()) <= LARGEST
         assert re.search(r"\n[1-9] parts left out for want of room; gpubalance report --to html", text)

@@ -12,6 +12,7 @@ import pytest
 
 from gpubalance.checks.verdict import Verdict
 from gpubalance.errors import CannotMeasureError, UsageError
+from gpubalance.launch.lock import MeasuringLock
 from gpubalance.record.run import Run as Record
 from gpubalance.session.bench import Doubt, Finished, bench
 from gpubalance.settings import BenchSettings, Fault
@@ -245,3 +246,22 @@ def test_nobody_can_measure_when_the_driver_never_answers(run: Run, monkeypatch:
     profile["faults"] = [{"call": "nvmlDeviceGetName", "device": 0, "delay_s": 600}]
     with pytest.raises(CannotMeasureError, match="nvmlDeviceGetName on the GPU with NVML index 0"):
         run({}, profile=profile)
+
+
+def test_who_else_measured_stands_in_the_record_of_a_forced_run(run: Run) -> None:
+    other = MeasuringLock()
+    other.acquire(force=True)
+    try:
+        finished = run({"*": HEALTHY}, workloads=("ddp",))
+    finally:
+        other.release()
+    assert finished.run.shared_with == "another gpubalance (pid unknown)"  # of this process itself
+    assert finished.judgement.verdict is Verdict.INCONCLUSIVE
+    assert finished.judgement.sentence.endswith("was measuring on this machine when the run began")
+
+
+def test_the_clocks_of_the_machine_stand_in_the_record(run: Run) -> None:
+    clocks = run({"*": HEALTHY}, workloads=("ddp",)).run.clocks
+    assert clocks is not None
+    assert clocks.monotonic_s > 0
+    assert clocks.boottime_s == pytest.approx(clocks.monotonic_s, abs=0.1)
