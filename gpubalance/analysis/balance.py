@@ -6,6 +6,9 @@ M is the mean over steps of the slowest rank's compute, ref the compute of the k
 training and X = T - M what of the communication is not hidden. 100 - B is the loss of throughput: a straggler at 1 + k
 among equals, with communication x, gives 100 (1 + x) / (1 + k + x), whatever the number of ranks.
 
+Where devices of different models work together, the reference is one of all of them: the faster ones really wait for
+the slower kind, and that loss is in B although no device is a straggler among its own kind.
+
 Names as in the README, "How to read it". POP's efficiencies (load balance, serialization, transfer) stand beside it
 for readers who know them: https://pop-coe.eu/node/69.
 """

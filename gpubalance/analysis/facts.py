@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from gpubalance.analysis.attribution import Attribution
 from gpubalance.analysis.balance import Balance, LinkLoss, balance_of
+from gpubalance.analysis.causes import attribute_causes
 from gpubalance.analysis.host_links import HostFacts, host_facts
+from gpubalance.analysis.kinds import Kind, kinds_of, named_kinds
 from gpubalance.analysis.links import LinkFacts, link_facts
 from gpubalance.analysis.memory import Memory, memory_of
 from gpubalance.analysis.sampled import Sampled, sampled_each, window_of
 from gpubalance.analysis.scaling import Scaling, scaling_of
 from gpubalance.analysis.steps import Steps, arrays_of
 from gpubalance.analysis.stragglers import Stragglers, find_stragglers
+from gpubalance.analysis.thermal import NOT_LOADED, ThermalReach, thermal_reach
 from gpubalance.analysis.transient import Transient, find_transient
 from gpubalance.analysis.trust import NOT_LOOKED_AT, Trust, trust_of
 from gpubalance.analysis.utilization import Utilization, utilization_of
 from gpubalance.record.gates import gates_of
+from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
 from gpubalance.thresholds import Gates
+
+Pattern = Literal["healthy", "persistent", "majority", "developing", "intermittent", "rotating", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,13 @@ class AttemptFacts:
     measured_s: float
     """Time that the fenced blocks took."""
     trust: Trust = NOT_LOOKED_AT
+    pattern: Pattern = "unclear"
+    """How slowness came: steadily, growing, now and then on one rank or on ranks in turn, or not at all."""
+    kinds: tuple[Kind, ...] = ()
+    """Ranks by what their devices are; each is held against its own kind. Empty where nobody knew the devices."""
+    attributions: tuple[Attribution, ...] = ()
+    """Why each named rank is slow, as far as it could be seen; also a rank with more work, and one that is slow now
+    and then."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,8 @@ class Facts:
     """By device: what the sensor saw during DataParallel."""
     links: LinkFacts | None = None
     host: HostFacts | None = None
+    thermal: ThermalReach = NOT_LOADED
+    """Whether the run was long enough to see what heat does."""
 
     @property
     def first(self) -> AttemptFacts | None:
@@ -72,11 +90,17 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
     gates = gates_of(run)
     links = link_facts(run, gates["link_warn"])
     loss = _link_loss(run, links)
+    devices = run.plan.devices
     attempts = tuple(
-        attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates, links=loss) for a in run.ddp
+        _with_causes(
+            run,
+            a,
+            attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates, links=loss, devices=devices),
+        )
+        for a in run.ddp
     )
     overlapped_ms = attempts[0].overlapped_ms if attempts else None
-    devices = attempts[0].device_of_rank if attempts else tuple(range(len(run.plan.devices)))
+    seen = attempts[0].device_of_rank if attempts else tuple(range(len(devices)))
     window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
     parallel = window_of(run, "data_parallel steady")
     product = window_of(run, "probe gemm")
@@ -88,11 +112,12 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
         utilization=utilization_of(run, overlapped_ms),
         memory=memory_of(run),
         scaling=scaling_of(run, overlapped_ms),
-        sampled=sampled_each(run, window, devices),
+        sampled=sampled_each(run, window, seen),
         gemm_clock_mhz=tuple(seen.sm_clock_mhz if seen else None for seen in sampled_each(run, product, all_devices)),
         data_parallel_sampled=sampled_each(run, parallel, all_devices),
         links=links,
         host=host_facts(run),
+        thermal=thermal_reach(run),
     )
 
 
@@ -109,6 +134,11 @@ def _link_loss(run: Run, links: LinkFacts | None) -> LinkLoss | None:
     return LinkLoss(links.slowest, min(1.0, max(1 / max(1, model.layers), BUCKET_BYTES / gradient_bytes)))
 
 
+def _with_causes(run: Run, attempt: DdpAttempt, facts: AttemptFacts) -> AttemptFacts:
+    named = [*facts.stragglers.named, *(rank for rank in facts.stragglers.ranks if rank.state == "developing")]
+    return replace(facts, attributions=attribute_causes(run, attempt, tuple(named), facts.transient))
+
+
 def attempt_facts(
     attempt: DdpAttempt,
     warn: float,
@@ -117,24 +147,46 @@ def attempt_facts(
     on_cpu: bool,
     gates: Gates | None = None,
     links: LinkLoss | None = None,
+    devices: Sequence[Device] = (),
 ) -> AttemptFacts:
-    """Facts of one attempt; without gates under the defaults."""
+    """Facts of one attempt, causes apart; without gates under the defaults, without devices as if all were alike."""
     steps = arrays_of(attempt)
     balance = balance_of(steps, links=links)
+    device_of_rank = tuple(rank.device for rank in attempt.ranks)
+    kinds = kinds_of(devices) if devices else ()
+    medians = steps.medians()
+    stragglers = find_stragglers(steps, warn, fail, [kinds[device] for device in device_of_rank] if kinds else None)
+    transient = find_transient(steps, balance, on_cpu=on_cpu, gates=gates)
     return AttemptFacts(
         attempt=attempt.attempt,
-        device_of_rank=tuple(rank.device for rank in attempt.ranks),
+        device_of_rank=device_of_rank,
         units=tuple(rank.units_per_step for rank in attempt.ranks),
         steps_per_block=attempt.steps_per_block,
         balance=balance,
-        stragglers=find_stragglers(steps, warn, fail),
-        transient=find_transient(steps, balance, on_cpu=on_cpu, gates=gates),
-        compute_ms=tuple(float(value) for value in steps.medians()),
+        stragglers=stragglers,
+        transient=transient,
+        compute_ms=tuple(float(value) for value in medians),
         wait_ms=tuple(float(value) for value in steps.wait_ms()),
         overlapped_ms=steps.overlapped_ms,
         measured_s=_duration(steps),
         trust=trust_of(attempt, steps, warn),
+        pattern=_pattern(stragglers, transient),
+        kinds=named_kinds(devices, device_of_rank, [float(v) for v in medians / steps.units]) if devices else (),
+        attributions=(),
     )
+
+
+def _pattern(stragglers: Stragglers, transient: Transient) -> Pattern:
+    """Steady slowness counts before what comes and goes, because the test for it is the surer one."""
+    if stragglers.majority_slow:
+        return "majority"
+    if stragglers.state in ("warn", "fail"):
+        return "persistent"
+    if stragglers.state == "developing":
+        return "developing"
+    if transient.kind != "healthy":
+        return transient.kind
+    return "unclear" if stragglers.state == "unclear" else "healthy"
 
 
 def _duration(steps: Steps) -> float:

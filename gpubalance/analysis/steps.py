@@ -27,6 +27,8 @@ class Steps:
     """(ranks,): work units a step, 1 is the planned share."""
     overlapped_ms: float | None
     """Mean step of real, overlapped training, T in the documentation; None when it did not run."""
+    block_begin_s: Array | None = None
+    """(blocks,): when each block began on the first rank, in seconds of the run; None where nobody noted it."""
 
     @property
     def ranks(self) -> int:
@@ -69,4 +71,5 @@ def arrays_of(attempt: DdpAttempt) -> Steps:
         transfer=stack("transfer_ms"),
         units=np.array([rank.units_per_step for rank in ranks]),
         overlapped_ms=float(np.mean([values[:common] for values in overlapped])) if common else None,
+        block_begin_s=np.array([block.begin_s for block in attempt.ranks[0].fenced]),
     )

@@ -6,23 +6,26 @@
 If a rank's true ratio is at most 1 + margin, each block exceeds it with probability at most 1/2, whatever the shape of
 the noise, so that the chance of naming anybody wrongly is at most 1 % (blocks taken as independent). Neither an
 all-blocks rule (one burst hides a true straggler) nor a z-score across ranks (scale-free: it names noise) can say that.
+Blocks of a rank that grows slower all the time are not alike, so that they are not pooled: it is called developing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpubalance.analysis.balance import reference_of
 from gpubalance.analysis.steps import Array, Steps
 from gpubalance.analysis.trends import trends_of
 
 FALSE_ALARM = 0.01
-State = Literal["ok", "warn", "fail", "unclear"]
+State = Literal["ok", "warn", "fail", "developing", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,13 @@ class RankSpeed:
     trend: float | None
     """Change of the ratio from the first to the last quarter of the run, when it rises or falls steadily; else None."""
     state: State
+    """developing: it grows slower steadily, and was not slow in enough blocks to be named for all of the run."""
+    last_ratio: float = 1.0
+    """Median of the ratio over the last quarter of the blocks."""
+    lost: float | None = None
+    """Share of its speed that a rank with a rising trend lost from the first to the last quarter; else None."""
+    lost_over_s: float | None = None
+    """Time from the middle of the first to the middle of the last quarter; None where block times are unknown."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,13 @@ class Stragglers:
     """k; None when there are too few blocks for any verdict."""
     ranks: tuple[RankSpeed, ...]
     majority_slow: int
-    """Ranks above the reference by the fail margin when they are more than half; else 0."""
+    """Ranks above the reference by the fail margin when they are more than half of their kind; else 0."""
     detectable: float
     """Smallest slowdown that this run could have seen, as a share: information, not a gate."""
+    majority_of: int = 0
+    """How many ranks the kind of a slow majority has; 0 without one."""
+    compared: int = 0
+    """Ranks that have a peer of their own kind."""
 
     @property
     def named(self) -> tuple[RankSpeed, ...]:
@@ -72,21 +86,48 @@ def blocks_needed(ranks: int, blocks: int) -> int | None:
     return needed
 
 
-def find_stragglers(steps: Steps, warn: float, fail: float) -> Stragglers:
-    """Judge every rank against its peers; margins are shares."""
+def find_stragglers(steps: Steps, warn: float, fail: float, kinds: Sequence[int] | None = None) -> Stragglers:
+    """Judge every rank against its peers of the same kind (`kinds` by rank; None: all are alike); margins are shares.
+
+    A rank without such a peer is held against itself, which never names it; `compared` says how many have one.
+    """
     medians = steps.block_medians() / steps.units[:, None]
-    ratios = medians / peers_of(medians)
+    groups = groups_of(kinds or [0] * steps.ranks)
+    ratios = np.ones_like(medians)
+    for members in groups:
+        ratios[members] = medians[members] / peers_of(medians[members])
     needed = blocks_needed(steps.ranks, steps.blocks)
-    ranks = _judged(ratios, warn, fail, needed)
-    majority = _majority_slow(medians, fail, needed)
+    ranks = _judged(ratios, warn, fail, needed, steps.block_begin_s)
+    majority, size = max((_majority_slow(medians[members], fail, needed), len(members)) for members in groups)
     return Stragglers(
-        state=_overall(ranks, needed, majority),
+        state=_overall(ranks, needed, majority, warn),
         blocks=steps.blocks,
         needed=needed,
         ranks=ranks,
         majority_slow=majority,
+        majority_of=size if majority else 0,
+        compared=sum(len(members) for members in groups if len(members) > 1),
         detectable=warn + detectable_spread(ratios),
     )
+
+
+def groups_of(kinds: Sequence[int]) -> list[NDArray[np.intp]]:
+    """Ranks of each kind."""
+    numbers = np.asarray(kinds)
+    return [np.flatnonzero(numbers == kind) for kind in dict.fromkeys(kinds)]
+
+
+def peers_by_kind(values: Array, kinds: Sequence[int], *, slow_is_low: bool = False) -> Array:
+    """(ranks,): what each rank's value is held against by the rule of `peers_of`, within its kind and among those that
+    were measured; NaN where there is none, or no peer.
+    """
+    sign = -1.0 if slow_is_low else 1.0
+    peers = np.full(len(values), np.nan)
+    for members in groups_of(kinds):
+        measured = members[~np.isnan(values[members])]
+        if len(measured) > 1:
+            peers[measured] = sign * peers_of(sign * values[measured, None])[:, 0]
+    return peers
 
 
 def peers_of(medians: Array) -> Array:
@@ -118,38 +159,61 @@ def median_of_others(medians: Array) -> Array:
     return np.asarray((lower + upper) / 2)
 
 
-def _judged(ratios: Array, warn: float, fail: float, needed: int | None) -> tuple[RankSpeed, ...]:
-    """All ranks at once; ratios are (ranks, blocks)."""
+def _judged(
+    ratios: Array, warn: float, fail: float, needed: int | None, begin_s: Array | None
+) -> tuple[RankSpeed, ...]:
+    """All ranks at once; ratios are (ranks, blocks), begin_s (blocks,)."""
     over_warn, over_fail = (ratios > 1 + warn).sum(axis=1), (ratios > 1 + fail).sum(axis=1)
     within = (ratios <= 1 + fail).sum(axis=1)
     trends = trends_of(ratios, FALSE_ALARM / len(ratios), warn / 2)
+    last = np.median(ratios[:, -max(1, ratios.shape[1] // 4) :], axis=1)
+    between_s = _between_quarters(begin_s)
+    rows = zip(np.median(ratios, axis=1).tolist(), over_warn, over_fail, within, trends, last.tolist(), strict=True)
     return tuple(
-        RankSpeed(rank, ratio, int(warned), int(failed), trend, _state(int(warned), int(failed), int(inside), needed))
-        for rank, (ratio, warned, failed, inside, trend) in enumerate(
-            zip(np.median(ratios, axis=1).tolist(), over_warn, over_fail, within, trends, strict=True)
+        RankSpeed(
+            rank=rank,
+            ratio=ratio,
+            blocks_over_warn=int(warned),
+            blocks_over_fail=int(failed),
+            trend=trend,
+            state=_state(int(warned), int(failed), int(inside), needed, rising=(rising := (trend or 0.0) > 0)),
+            last_ratio=ends,
+            lost=trend / ends if trend is not None and rising else None,
+            lost_over_s=between_s if rising else None,
         )
+        for rank, (ratio, warned, failed, inside, trend, ends) in enumerate(rows)
     )
 
 
-def _state(over_warn: int, over_fail: int, within: int, needed: int | None) -> State:
+def _state(over_warn: int, over_fail: int, within: int, needed: int | None, *, rising: bool) -> State:
     if needed is None:
         return "unclear"
     if over_fail >= needed:
         return "fail"
     if over_warn >= needed:
         return "warn"
+    if rising:
+        return "developing"
     return "ok" if within >= needed else "unclear"
 
 
-def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, majority: int) -> State:
-    states = {rank.state for rank in ranks}
+def _between_quarters(begin_s: Array | None) -> float | None:
+    """Seconds from the middle of the first quarter of the blocks to the middle of the last."""
+    if begin_s is None or len(begin_s) < 4:
+        return None
+    quarter = len(begin_s) // 4
+    return float(np.median(begin_s[-quarter:]) - np.median(begin_s[:quarter]))
+
+
+def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, majority: int, warn: float) -> State:
+    """The worst state of the ranks. One that grows slower, and is within the warning margin yet, does no harm."""
+    states = {"ok" if rank.state == "developing" and rank.last_ratio <= 1 + warn else rank.state for rank in ranks}
     if needed is None:
         return "unclear"
-    if "fail" in states or majority:
+    if majority:
         return "fail"
-    if "warn" in states:
-        return "warn"
-    return "unclear" if "unclear" in states else "ok"
+    order: tuple[State, ...] = ("fail", "warn", "unclear", "developing")
+    return next((state for state in order if state in states), "ok")
 
 
 def _majority_slow(medians: Array, fail: float, needed: int | None) -> int:

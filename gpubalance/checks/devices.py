@@ -163,7 +163,7 @@ def _fullest(run: Run, facts: Facts) -> str:
 
 def check_hardware(run: Run, facts: Facts) -> list[Finding]:
     """Xids, new ECC errors, link errors, and slowdowns that are never normal: changes during our own load only."""
-    return [*_xids(run), *_counters(run), *_slowdowns(run, facts)]
+    return [*_xids(run), *_counters(run, facts), *_slowdowns(run, facts)]
 
 
 def _xids(run: Run) -> list[Finding]:
@@ -186,7 +186,7 @@ def _xids(run: Run) -> list[Finding]:
     return findings
 
 
-def _counters(run: Run) -> list[Finding]:
+def _counters(run: Run, facts: Facts) -> list[Finding]:
     rules = (
         ("ecc_uncorrected", State.FAIL, "uncorrectable ECC errors", "replace the GPU if it happens again"),
         ("nvlink_replays", State.WARN, "NVLink replays", "reseat or replace the link"),
@@ -202,8 +202,18 @@ def _counters(run: Run) -> list[Finding]:
             grown = _growth(readings[index], key)
             if grown > 0:
                 text = f"{grown} new {name} on {device_label(device)} during the run"
-                findings.append(Finding(key, state, text, next_step=step))
+                evidence = _slow_link(facts) if key.startswith("nvlink_") else ()
+                findings.append(Finding(key, state, text, evidence=evidence, next_step=step))
     return findings
+
+
+def _slow_link(facts: Facts) -> tuple[str, ...]:
+    """A slow link makes every rank's transfer longer and nobody's compute: that is said where a link retries."""
+    first = facts.first
+    if first is None or len(first.device_of_rank) < 2 or first.stragglers.state != "ok":
+        return ()
+    transfer, step = first.balance.transfer_ms, first.balance.step_ms
+    return (f"no rank is slow; moving gradients takes all of them {transfer:.2f} ms beside a step of {step:.2f} ms",)
 
 
 def _growth(readings: Sequence[CounterReading], key: str) -> int:

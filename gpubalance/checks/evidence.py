@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.attribution import EXPLAINS
+from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
 from gpubalance.analysis.stragglers import RankSpeed
 from gpubalance.checks.finding import percent
 from gpubalance.record.run import Run
-
-EXPLAINS = 0.8
-"""A class is named when it covers this much of the excess; less than the rest (20 %) rules it out."""
 
 REASON_NAMES = {
     0x8: "hardware slowdown",
@@ -20,10 +18,15 @@ REASON_NAMES = {
 """Event reasons that are never normal under load. A software power cap (0x4) at full load is."""
 
 
-def time_class(run: Run, facts: Facts, speed: RankSpeed) -> str:
-    """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows."""
-    units = facts.first.units if facts.first else ()
-    alone = {s.rank: s.graph_step_ms / units[s.rank] for s in run.solo if s.rank < len(units) and s.graph_step_ms}
+def time_class(run: Run, first: AttemptFacts, speed: RankSpeed) -> str:
+    """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows.
+
+    Less than the rest (20 %) rules a class out.
+    """
+    units = first.units
+    fresh = {r.rank: r.device_step_ms for a in run.ddp if a.attempt == first.attempt for r in a.ranks}
+    replayed = fresh if any(fresh.values()) else {s.rank: s.graph_step_ms for s in run.solo}
+    alone = {rank: ms / units[rank] for rank, ms in replayed.items() if rank < len(units) and ms}
     others = sorted(ms for rank, ms in alone.items() if rank != speed.rank)
     excess = speed.ratio - 1
     if speed.rank not in alone or not others or excess <= 0:

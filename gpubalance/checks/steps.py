@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
+from gpubalance.checks.cause_words import cause_of, clause, lines, next_step
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.checks.identity import rank_label
 from gpubalance.record.gates import gates_of
@@ -33,19 +34,20 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
         again = len(facts.attempts) > 1 and facts.attempts[1].transient.state == "fail"
         state = State.FAIL if again else State.UNKNOWN
         note = ("seen again in a second run",) if again else ("not confirmed by a second run",)
+    cause = cause_of(first, seen.rank) if seen.rank is not None else None
     return [
         Finding(
             "transient",
             state,
-            f"ranks that are slow now and then cost {share} of the step rate ({seen.kind}, {who})",
+            f"ranks that are slow now and then cost {share} of the step rate ({seen.kind}, {who}){clause(cause)}",
             subject=subject,
             observed=share,
             expected=f"at most {percent(seen.gate_warn)} (fails above {percent(seen.gate_fail)}); "
             f"ordinary jitter of these ranks costs {percent(seen.allowance)}",
-            evidence=(*note, "cause not attributed"),
+            evidence=(*note, *lines(cause)),
             next_step="none: this fault was injected on purpose"
             if run.injected
-            else "look for other processes on the host",
+            else next_step(cause) or "look for other processes on the host",
             required=True,
         )
     ]
@@ -59,13 +61,18 @@ def check_units(run: Run, facts: Facts) -> list[Finding]:
         return []
     rank = samples.index(max(samples))
     planned = run.plan.per_rank_batch
+    cause = cause_of(first, rank)
+    of_data = cause is not None and cause.cause == "data_imbalance"
     return [
         Finding(
             "data_imbalance",
             State.WARN,
             f"rank {rank} has {samples[rank] / planned:.2f} x the data of a rank; it is given more, it is not slower",
             subject=rank_label(run, rank, first.device_of_rank[rank]),
-            evidence=("time per unit is what the device is judged by",),
+            evidence=(
+                "time per unit is what the device is judged by",
+                *((f"its step takes {percent(cause.excess)} longer{clause(cause)}",) if cause and of_data else ()),
+            ),
             next_step="none: this fault was injected on purpose" if run.injected else "split the data evenly",
         )
     ]

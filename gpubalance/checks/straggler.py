@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
+from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step
 from gpubalance.checks.evidence import sensor_evidence, time_class
 from gpubalance.checks.finding import Finding, State, listed, percent
 from gpubalance.checks.identity import rank_label
@@ -29,31 +30,79 @@ def check_straggler(run: Run, facts: Facts) -> list[Finding]:
     if first is None:
         step = "what ended the run before that stands beside this; see to it and run again"
         return [Finding(ID, State.UNKNOWN, "no block of the ddp phase was finished", next_step=step, required=True)]
-    if first.stragglers.state == "ok":
-        text = f"nothing is slower than its peers by {percent(facts.margin_fail)}"
-        return [Finding(ID, State.PASS, text, required=True), *_developing(run, first)]
-    return [*_not_ok(run, facts, first), *_developing(run, first)]
+    return [*_compared(run, facts, first), *_own_kinds(first), *_developing(run, facts, first)]
 
 
-def _developing(run: Run, first: AttemptFacts) -> list[Finding]:
-    """Ranks that are not slow, or not for sure, but grow slower all the time; the steepest of many."""
-    rising = [
-        (speed.trend, speed)
-        for speed in first.stragglers.ranks
-        if speed.trend is not None and speed.trend > 0 and speed.state in ("ok", "unclear")
-    ]
-    rising.sort(key=lambda pair: -pair[0])
+def _compared(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
+    if first.stragglers.compared == 0:
+        return [Finding(ID, State.SKIP, "no two devices are of one kind: there is no peer to be slower than")]
+    if first.stragglers.state == "developing":
+        return []
+    if first.stragglers.state != "ok":
+        return _not_ok(run, facts, first)
+    whom = "its peers" if len(first.kinds) < 2 else "its peers of the same kind"
+    return [Finding(ID, State.PASS, f"nothing is slower than {whom} by {percent(facts.margin_fail)}", required=True)]
+
+
+def _own_kinds(first: AttemptFacts) -> list[Finding]:
+    """Different devices in one node: what each is held against, and who sets the pace."""
+    if len(first.kinds) < 2:
+        return []
+    names = " and ".join(f"{len(kind.ranks)} x {kind.name}" for kind in first.kinds)
+    fastest, slowest = (pick(kind.compute_ms for kind in first.kinds) for pick in (min, max))
+    alone = [str(kind.ranks[0]) for kind in first.kinds if len(kind.ranks) == 1]
+    without = f"rank {', '.join(alone)} has no peer of its kind and is held against nobody"
     return [
         Finding(
-            "developing",
+            "kinds",
             State.INFO,
-            f"rank {speed.rank} grows slower: by {percent(trend)} against its peers from the first to the last "
-            "quarter of the run",
-            subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
-            next_step="give it more time, for example --budget 5m, and see where it ends",
+            f"{names}: each is held against its own kind; the slower kind sets the pace: "
+            f"{slowest:.2f} ms against {fastest:.2f} ms",
+            evidence=(without,) if alone else (),
+            next_step="give the slower kind a smaller batch, or train on one kind only",
         )
-        for trend, speed in rising[:MOST_NAMED]
     ]
+
+
+def _developing(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
+    """Ranks that were not slow all the time, but grow slower; a warning once they are beyond the margin. The slowest
+    at the end, of many.
+    """
+    findings = []
+    rising = [speed for speed in first.stragglers.ranks if speed.state == "developing"]
+    for speed in sorted(rising, key=lambda speed: -speed.last_ratio)[:MOST_NAMED]:
+        late = speed.last_ratio > 1 + facts.margin_warn
+        cause = cause_of(first, speed.rank) if late else None
+        findings.append(
+            Finding(
+                "developing",
+                State.WARN if late else State.INFO,
+                f"{_lost(speed)}: {_at_the_end(speed)}{clause(cause)}",
+                subject=rank_label(run, speed.rank, first.device_of_rank[speed.rank]),
+                expected=f"at most {1 + facts.margin_warn:.2f} x the compute time of its peers" if late else None,
+                evidence=(*sensor_evidence(facts, speed.rank), *lines(cause)) if late else (),
+                next_step=_developing_step(run, next_step(cause)),
+                required=late,
+            )
+        )
+    return findings
+
+
+def _developing_step(run: Run, of_cause: str | None) -> str:
+    if run.injected:
+        return "none: this fault was injected on purpose"
+    return of_cause or "give it more time, for example --budget 5m, and see where it ends"
+
+
+def _at_the_end(speed: RankSpeed) -> str:
+    behind = speed.last_ratio - 1
+    return f"{percent(behind)} slower than its peers at the end" if behind > 0 else "not slower than its peers yet"
+
+
+def _lost(speed: RankSpeed) -> str:
+    """Rank 1 lost 18 % of its speed over 120 s."""
+    over = "" if speed.lost_over_s is None else f" over {speed.lost_over_s:.0f} s"
+    return f"rank {speed.rank} lost {percent(speed.lost or 0.0)} of its speed{over}"
 
 
 def _not_ok(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
@@ -148,8 +197,9 @@ def _slow(
     run: Run, facts: Facts, first: AttemptFacts, speed: RankSpeed, state: State, extra: tuple[str, ...]
 ) -> Finding:
     device = first.device_of_rank[speed.rank]
-    two = len(first.device_of_rank) == 2
-    peers = f"rank {1 - speed.rank}" if two else "its peers"
+    peer = _only_peer(first, speed.rank)
+    two = peer is not None
+    peers = f"rank {peer}" if two else "its peers"
     cost = max(0.0, 1 - first.balance.persistent / 100)
     blocks = first.stragglers.blocks
     over = speed.blocks_over_fail if state is State.FAIL else speed.blocks_over_warn
@@ -161,32 +211,39 @@ def _slow(
     ]
     evidence += [f"{percent(facts.margin_fail)} not excluded"] if state is State.WARN and not excluded else []
     evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
-    evidence += (
-        [f"developing: changed by {percent(speed.trend)} from the first to the last quarter"] if speed.trend else []
-    )
-    evidence += [
-        time_class(run, facts, speed),
-        *sensor_evidence(facts, speed.rank),
-        "cause not attributed",
-    ]
+    evidence += [f"developing: {_lost(speed)}"] if speed.lost is not None else []
+    cause = held_against(cause_of(first, speed.rank), _followed(extra))
+    evidence += [time_class(run, first, speed), *sensor_evidence(facts, speed.rank), *lines(cause)]
     return Finding(
         ID,
         state,
         f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and costs {percent(cost)} "
-        "of the step rate",
+        f"of the step rate{clause(cause)}",
         subject=rank_label(run, speed.rank, device),
         observed=f"{speed.ratio:.3f} x the compute time of {peers}",
         expected=f"at most {1 + facts.margin_warn:.2f} x (fails above {1 + facts.margin_fail:.2f} x)",
         evidence=tuple(line for line in evidence if line),
-        next_step=_next_step(run, extra),
+        next_step=_next_step(run, extra, next_step(cause)),
         required=True,
     )
 
 
-def _next_step(run: Run, extra: tuple[str, ...]) -> str:
+def _followed(extra: tuple[str, ...]) -> str | None:
+    return next((what for what in ("device", "rank") if any(f"follows the {what}" in line for line in extra)), None)
+
+
+def _only_peer(first: AttemptFacts, rank: int) -> int | None:
+    """The other rank, where there are two of a kind; None where there are more."""
+    ranks = next((kind.ranks for kind in first.kinds if len(kind.ranks) == 2 and rank in kind.ranks), ())
+    return next((other for other in ranks if other != rank), None)
+
+
+def _next_step(run: Run, extra: tuple[str, ...], of_cause: str | None) -> str:
     if run.injected:
         return "none: this fault was injected on purpose"
-    if any("follows the rank" in line for line in extra):
+    if of_cause is not None:
+        return of_cause
+    if _followed(extra) == "rank":
         return "look at what this rank's process shares: its cores, its data, other processes on them"
     return "look at the clocks, temperature and processes of that device; drain the node if it stays"
 
@@ -214,7 +271,7 @@ def _why_unconfirmed(first: AttemptFacts, second: AttemptFacts | None, speed: Ra
 
 
 def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Finding:
-    slow, count = first.stragglers.majority_slow, len(first.device_of_rank)
+    slow, count = first.stragglers.majority_slow, first.stragglers.majority_of
     again = second is not None and second.stragglers.majority_slow > 0
     return Finding(
         ID,

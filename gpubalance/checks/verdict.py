@@ -118,6 +118,9 @@ def sentence_of(verdict: Verdict, findings: Sequence[Finding], facts: Facts) -> 
         return "nothing wrong was found in what was measured; evenness was not asked for"
     if len(first.device_of_rank) < 2:
         return "nothing wrong was found on this device; with one device there is nothing to balance"
+    if len(first.kinds) > 1:
+        own = "every device keeps up with its own kind, and the slower kind sets the pace"
+        return f"{own}: balance {first.balance.score:.1f}"
     return (
         f"node can train evenly: balance {first.balance.score:.1f}, "
         f"nothing slower than its peers by {percent(facts.margin_fail)}"

@@ -98,6 +98,16 @@ def _control_group(root: Path) -> Part:
     }, {}
 
 
+def cpu_throttling(root: Path = Path("/")) -> tuple[int, int] | None:
+    """(periods, periods in which the CPU quota stopped somebody) of this process's control group; None without them."""
+    text = read_text(root / "proc/self/cgroup") or ""
+    for folder in cgroup_folders(root, text, "cpu"):
+        stat = _cpu_stat(folder)
+        if len(stat) == len(_CPU_STAT):
+            return stat["cgroup_periods"], stat["cgroup_periods_throttled"]
+    return None
+
+
 def _memory_limit(folder: Path) -> int | None:
     text = read_text(folder / "memory.max") or read_text(folder / "memory.limit_in_bytes") or "max"
     return int(text) if text.isdecimal() and int(text) < _NO_LIMIT_BYTES else None

@@ -34,6 +34,11 @@ def gpu_addresses(root: Path) -> list[str] | None:
     return None if names is None else [name for name in names if is_gpu(root / DEVICES / name)]
 
 
+def numa_node_of(root: Path, address: str | None) -> int | None:
+    """The NUMA node that a device is nearest to; None where the bus does not say."""
+    return _whole(read_text(root / DEVICES / address.lower() / "numa_node")) if address else None
+
+
 def bridges_above(root: Path, address: str) -> list[str]:
     """Bus ids of the bridges between a device and its root complex, from the top."""
     above = (root / DEVICES / address).resolve().parent.parts

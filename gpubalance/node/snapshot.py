@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,6 +15,7 @@ import psutil
 from gpubalance.node import host
 from gpubalance.node.devices import list_devices, list_processes
 from gpubalance.node.nvml import Nvml
+from gpubalance.node.pci import numa_node_of
 from gpubalance.node.visibility import VARIABLE, read_visibility
 from gpubalance.node.ways import with_ways
 from gpubalance.record.node import Device, DroppedEntry, Node, Process, Visibility
@@ -80,7 +82,9 @@ def _processes(nvml: Nvml, count: int, missing: dict[str, str]) -> list[Process]
 
 
 def _with_ordinal(device: Device, ordinal: int | None) -> Device:
-    return device.model_copy(update={"cuda_ordinal": ordinal})
+    node = numa_node_of(Path("/"), device.pci_bus_id)
+    near = {} if node is None else {"numa_node": node}  # the bus of a machine with one node does not say any
+    return device.model_copy(update={"cuda_ordinal": ordinal, "readings": {**device.readings, **near}})
 
 
 def _named(process: Process) -> Process:

@@ -44,6 +44,18 @@ class ProcessMemory(Record):
     rank: int | None
     """Rank of this run that owns the pid; null for a foreign process."""
     memory_used_bytes: int | None
+    first_seen_s: float | None = None
+    last_seen_s: float | None = None
+    """The first and the last look that listed it; null in older runs. The list is read once a second."""
+
+
+class QuotaReading(Record):
+    """How often the CPU quota of this control group stopped its processes, since the group exists."""
+
+    t_s: float
+    periods: int
+    throttled: int
+    """Periods in which processes were stopped because the quota was used up."""
 
 
 class SensorHealth(Record):
@@ -74,4 +86,6 @@ class Samples(Record):
     counters: list[CounterReading] = Field(default_factory=list)
     xids: list[XidEvent] = Field(default_factory=list)
     processes: list[ProcessMemory] = Field(default_factory=list)
+    quota: list[QuotaReading] = Field(default_factory=list)
+    """At the edges of phases; empty without a quota, and in older runs."""
     health: SensorHealth | None = None

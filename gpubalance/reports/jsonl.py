@@ -96,6 +96,7 @@ def _ranks(record: Record, judgement: AnyJudgement) -> Iterator[Line]:
         return
     useful = dict(enumerate(judgement.facts.utilization.useful))
     memory = {peak.rank: peak for peak in record.memory}
+    causes = {each.rank: each.cause for each in first.attributions}
     for rank, device in enumerate(first.device_of_rank):
         yield {
             "kind": "rank",
@@ -106,6 +107,7 @@ def _ranks(record: Record, judgement: AnyJudgement) -> Iterator[Line]:
             "blame_ms": first.balance.blame_ms[rank],
             "ratio_to_peers": first.stragglers.ranks[rank].ratio,
             "straggler": first.stragglers.ranks[rank].state,
+            "cause": causes.get(rank),
             "useful": useful.get(rank),
             "peak_reserved_bytes": memory[rank].peak_reserved_bytes if rank in memory else None,
         }

@@ -24,7 +24,7 @@ from gpubalance.reports.link_tables import host_link_table, link_table, matrix_t
 from gpubalance.reports.many_ranks import others_line, worst_ranks
 from gpubalance.reports.rank_table import speeds_of
 from gpubalance.reports.table import NONE, Column, Table, number, words
-from gpubalance.reports.workload_lines import throughput_lines
+from gpubalance.reports.workload_lines import heat_lines, throughput_lines
 
 _TIMES = (
     Column("rank"),
@@ -108,8 +108,28 @@ def rank_table(run: Run, facts: Facts) -> Table:
         for rank in shown
     )
     return Table(
-        "Ranks", columns, rows, (*others_line(first, shown), *limit_lines(first), *throughput_lines(run, facts))
+        "Ranks",
+        columns,
+        rows,
+        (*others_line(first, shown), *limit_lines(first), *heat_lines(facts), *throughput_lines(run, facts)),
     )
+
+
+def cause_table(facts: Facts) -> Table:
+    """What explains the excess of each rank that was asked about."""
+    first = facts.first
+    columns = (Column("rank"), Column("excess", "%"), *words("cause"), Column("explains", "%"), *words("found"))
+    rows = tuple(
+        (
+            str(each.rank),
+            number(each.excess, 1, 100),
+            each.cause or "not attributed",
+            number(each.coverage, scale=100),
+            "; ".join(f"{part.evidence}: {100 * part.coverage:.0f} %" for part in each.parts) or NONE,
+        )
+        for each in (first.attributions if first else ())
+    )
+    return Table("Causes", columns, rows)
 
 
 def who_table(run: Run, facts: Facts) -> Table:
@@ -227,7 +247,8 @@ def skipped_table(run: Run) -> Table:
 
 def main_tables(run: Run, judgement: Judgement) -> list[Table]:
     """What people look at first."""
-    return with_rows([score_table(judgement), rank_table(run, judgement.facts), who_table(run, judgement.facts)])
+    facts = judgement.facts
+    return with_rows([score_table(judgement), rank_table(run, facts), cause_table(facts), who_table(run, facts)])
 
 
 def more_tables(run: Run) -> list[Table]:

@@ -21,7 +21,7 @@ from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
-from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
+from gpubalance.reports.workload_lines import bandwidth_lines, heat_lines, throughput_lines
 
 WIDTH = 80
 MOST_FINDINGS = 40
@@ -137,6 +137,7 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
     lines: list[str] = []
     first = facts.first
     lines += limit_lines(first) if first is not None else []
+    lines += heat_lines(facts)
     reasons = [f"{skip.what} ({skip.reason})" for skip in run.skipped if skip.reason != "not asked for"]
     unasked = [skip.what for skip in run.skipped if skip.reason == "not asked for"]
     reasons += [f"{', '.join(unasked)} (not asked for)"] if unasked else []

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.thermal import LOOK_BACK_S, STILL_RISING_C
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow, DataParallelResult
 from gpubalance.reports.rank_table import aligned
+
+
+def heat_lines(facts: Facts) -> list[str]:
+    """Whether thermal limits lie beyond what this run could see; nothing when it was long enough."""
+    heat = facts.thermal
+    if not heat.too_short or heat.loaded_s is None:
+        return []
+    rising = heat.rising_c or 0.0
+    warmer = f", {rising:.0f} C warmer in the last {LOOK_BACK_S:.0f} s" if rising > STILL_RISING_C else ""
+    return [f"Too short for thermal limits: {heat.loaded_s:.0f} s of load{warmer}; --budget 3m would show them."]
 
 
 def throughput_lines(run: Run, facts: Facts) -> list[str]:

@@ -11,6 +11,7 @@ from gpubalance.record.samples import (
     CounterReading,
     DeviceSamples,
     ProcessMemory,
+    QuotaReading,
     Samples,
     SensorHealth,
     XidEvent,
@@ -50,7 +51,12 @@ def collect_samples(
             for event in events
             if event["event"] == "xid"
         ],
-        processes=_processes(events, rank_of_pid),
+        processes=_processes(events, rank_of_pid, start_s),
+        quota=[
+            QuotaReading(t_s=round(event["t_s"] - start_s, 4), periods=event["periods"], throttled=event["throttled"])
+            for event in events
+            if event["event"] == "quota"
+        ],
         health=_health(events, ticks, interval_s).model_copy(
             update={"hung_in": hung_in, "died_with": died_with, "last_words": last_words}
         ),
@@ -92,16 +98,25 @@ def _columns(ticks: Sequence[Event], columns: Sequence[str], device: int) -> dic
     return {key: values for key, values in table.items() if any(value is not None for value in values)}
 
 
-def _processes(events: Sequence[Event], rank_of_pid: Mapping[int, int]) -> list[ProcessMemory]:
+def _processes(events: Sequence[Event], rank_of_pid: Mapping[int, int], start_s: float) -> list[ProcessMemory]:
     most: dict[tuple[int, int], int | None] = {}
+    seen: dict[tuple[int, int], list[float]] = defaultdict(list)
     for event in events:
         for process in event["processes"] if event["event"] == "processes" else ():
             key = (process["device"], process["pid"])
             used = process["memory_used_bytes"]
             known = most.get(key)
             most[key] = used if known is None else max(known, used or 0)
+            seen[key].append(round(event["t_s"] - start_s, 4))
     return [
-        ProcessMemory(device=device, pid=pid, rank=rank_of_pid.get(pid), memory_used_bytes=used)
+        ProcessMemory(
+            device=device,
+            pid=pid,
+            rank=rank_of_pid.get(pid),
+            memory_used_bytes=used,
+            first_seen_s=min(seen[device, pid]),
+            last_seen_s=max(seen[device, pid]),
+        )
         for (device, pid), used in sorted(most.items())
     ]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from gpubalance.child import die_with_parent
+from gpubalance.node.limits import cpu_throttling
 from gpubalance.node.nvml import Nvml, open_nvml
 from gpubalance.node.snapshot import take_snapshot
 from gpubalance.record.rank_log import RankLog
@@ -77,8 +78,10 @@ class Sensor:
             self._begin(command)
         elif self._source is not None and command["do"] == "ranks":
             self._source.set_ranks({int(rank): pid for rank, pid in command["pids"].items()})
-        elif self._looks is not None and command["do"] == "edge":
-            self._looks.start(command["name"])
+        elif command["do"] == "edge":
+            self._say_quota()
+            if self._looks is not None:
+                self._looks.start(command["name"])
 
     def _begin(self, command: Command) -> None:
         if isinstance(self._nvml, str) or not command["nvml"]:
@@ -105,6 +108,11 @@ class Sensor:
         cost_ms = 1000 * (time.monotonic() - begin)
         self._log.write("sample", late_ms=round(late_ms, 3), cost_ms=round(cost_ms, 3), rows=rounded)
 
+    def _say_quota(self) -> None:
+        stopped = cpu_throttling() if self._source is not None else None
+        if stopped is not None:
+            self._log.write("quota", periods=stopped[0], throttled=stopped[1])
+
     def _say_failures(self) -> None:
         for edge, reason in self._looks.failures() if self._looks is not None else ():
             self._log.write("counters_failed", edge=edge, reason=reason)
@@ -114,6 +122,7 @@ class Sensor:
         if self._looks is not None:
             self._looks.wait(COUNTERS_LIMIT_S)
         self._say_failures()
+        self._say_quota()
         self._log.write("bye", missed=self._missed)
 
     def _say_columns(self, rows: list[dict[str, float | int | None]]) -> None:

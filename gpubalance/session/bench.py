@@ -181,6 +181,7 @@ def _suspicion(settings: BenchSettings, plan: Plan, runner: CrewRunner, doubts: 
     on_cpu = plan.backend == "gloo"
     margin = settings.margin or (CPU_MARGIN if on_cpu else GPU_MARGIN)
     gates = Gates(parse_thresholds(settings.thresholds), on_cpu=on_cpu)
-    if needs_confirmation(attempt_facts(attempt, margin.warn, margin.fail, on_cpu=on_cpu, gates=gates)):
+    facts = attempt_facts(attempt, margin.warn, margin.fail, on_cpu=on_cpu, gates=gates, devices=plan.devices)
+    if needs_confirmation(facts):
         return "somebody seems slow"
     return "slower than it used to be" if doubts() else None

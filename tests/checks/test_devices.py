@@ -13,7 +13,7 @@ from gpubalance.record.run import Phase, Run
 from gpubalance.record.samples import CounterReading, DeviceSamples, ProcessMemory, Samples, XidEvent
 from gpubalance.record.timings import CollectiveRow, DdpAttempt, RankMemory
 from gpubalance.testing.runs import make_attempt, make_gpu, make_run, make_solo, steady
-from tests.checks.helpers import all_of, healthy, look, one
+from tests.checks.helpers import all_of, evidence, healthy, look, one
 
 MIB, GIB = 2**20, 2**30
 
@@ -385,3 +385,10 @@ def test_a_hidden_device_is_labelled_by_the_names_it_has() -> None:
     run = counted("nvlink_replays", 0, 1)
     run = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": [run.plan.devices[0], device]})})
     assert "cuda:1 nvml:1 GPU-00000002-aaaa-bbbb-cccc-000000000001 during" in one(run, "nvlink_replays").message
+
+
+def test_where_a_link_retries_and_no_rank_is_slow_the_transfer_of_all_is_said() -> None:
+    read = ((1.0, 0), (2.0, 7))
+    counters = [CounterReading(t_s=t, edge="ddp", device=0, values={"nvlink_replays": n}) for t, n in read]
+    finding = one(healthy(samples=Samples(counters=counters)), "nvlink_replays")
+    assert "moving gradients takes all of them 20.00 ms beside a step of 12" in evidence(finding)

@@ -23,7 +23,7 @@ def class_of(graph_ms: list[float | None], compute_ms: list[float], units: list[
     run = make_run([make_attempt(steady(compute_ms), units=units)], solo=solo)
     facts = facts_of(run)
     assert facts.first is not None
-    return time_class(run, facts, facts.first.stragglers.ranks[-1])
+    return time_class(run, facts.first, facts.first.stragglers.ranks[-1])
 
 
 @pytest.mark.parametrize("device_ms", [108.0, 107.0])

@@ -42,6 +42,29 @@ def test_work_on_the_device_and_a_sleeping_host_are_told_apart(name: str, kind: 
     assert [line for line in straggler.evidence if "follows the rank" in line]
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("h200x2-slow", "device_work"),
+        ("h200x2-sleep", "host"),
+        ("h200x2-data", "data_imbalance"),
+        ("h200x2-transient", None),
+    ],
+)
+def test_what_was_played_is_the_cause_that_is_named(name: str, cause: str | None) -> None:
+    """Recorded before there were stages: the graph of the solo phase tells device from host."""
+    first = judged(name).facts.first
+    assert first is not None
+    assert [(each.rank, each.cause) for each in first.attributions] == [(1, cause)]
+
+
+@pytest.mark.parametrize("name", ["h200x2-healthy", "h200x2-memory"])
+def test_ranks_that_are_not_slow_have_no_cause(name: str) -> None:
+    first = judged(name).facts.first
+    assert first is not None
+    assert (first.attributions, first.pattern) == ((), "healthy")
+
+
 def test_the_buffers_of_large_collectives_are_not_called_unexplained() -> None:
     memory = judged("h200x2-healthy").facts.memory
     assert [device.unexplained is not None and device.unexplained < 2**28 for device in memory.devices] == [True, True]

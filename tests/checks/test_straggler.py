@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from gpubalance.analysis.attribution import CauseKind
 from gpubalance.analysis.facts import compute_facts
+from gpubalance.checks.cause_words import NAMES, NEXT_STEPS, OF_THE_DEVICE, OF_THE_RANK
 from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.straggler import needs_confirmation
 from gpubalance.checks.verdict import Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
+from gpubalance.testing.evidence import Traces, run_with
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
+from tests.analysis.cause_cases import ON_GPU, device_work, power_cap
 from tests.checks.helpers import all_of, evidence, healthy, look, one
 
 
@@ -201,7 +206,7 @@ def test_ten_percent_are_excluded_by_as_many_blocks_as_it_takes_to_name_a_stragg
 
 def test_a_rank_that_grows_slower_is_said_to_be_developing() -> None:
     finding = one(blocks([105.5 + 0.15 * block for block in range(24)]), "straggler")
-    assert "developing: changed by 2.7 % from the first to the last quarter" in evidence(finding)
+    assert "developing: rank 1 lost 2.5 % of its speed over 18 s" in evidence(finding)
 
 
 def test_a_steady_straggler_is_not_developing() -> None:
@@ -211,18 +216,173 @@ def test_a_steady_straggler_is_not_developing() -> None:
 
 
 def test_a_rank_that_grows_slower_within_the_margin_is_information() -> None:
-    """From +0 to +4.6 %: nothing is wrong yet. The first quarter has the median 0.5, the last 4.1."""
+    """From +0 to +4.6 %: nothing is wrong yet. The first quarter has the median 0.5, the last 4.1, and 100.5 / 104.1 is
+    96.5 %. Blocks begin a second apart.
+    """
     run = blocks([100 + 0.2 * block for block in range(24)])
     finding = one(run, "developing")
     assert finding.state is State.INFO
-    assert finding.message.startswith("rank 1 grows slower: by 3.6 % against its peers")
+    assert finding.message == "rank 1 lost 3.5 % of its speed over 18 s: 4.1 % slower than its peers at the end"
     assert look(run).verdict is Verdict.PASS
 
 
 def test_a_rank_that_grows_faster_is_not_mentioned() -> None:
     """Its only peer then grows slower in proportion, and that is what is said."""
     (finding,) = all_of(blocks([104.6 - 0.2 * block for block in range(24)]), "developing")
-    assert finding.message.startswith("rank 0 grows slower")
+    assert finding.message == "rank 0 lost 3.5 % of its speed over 18 s: not slower than its peers yet"
+
+
+def test_a_rank_that_grew_slower_beyond_the_margin_is_not_pooled_with_its_beginning() -> None:
+    """From +0 to +23 %: over 10 % in 13 of 24 blocks, which chance does as well, but steadily. The quarters have the
+    medians 102.5 and 120.5; 1 - 102.5 / 120.5 is 14.9 %.
+    """
+    run = blocks([100.0 + block for block in range(24)])
+    finding = one(run, "developing")
+    assert (finding.state, finding.required) == (State.WARN, True)
+    assert finding.message == "rank 1 lost 14.9 % of its speed over 18 s: 20.5 % slower than its peers at the end"
+    assert "cause not attributed" in evidence(finding)
+    assert all_of(run, "straggler") == []
+    assert look(run).verdict is Verdict.WARN
+    assert look(run).facts.attempts[0].pattern == "developing"
+
+
+def test_a_rank_that_is_slow_for_sure_and_grows_slower_is_both() -> None:
+    run = make_run([*blocks([112.0 + block for block in range(24)]).ddp, second_look([123.0, 100])])
+    finding = one(run, "straggler")
+    assert finding.state is State.FAIL
+    assert "developing: rank 1 lost 13.6 % of its speed over 18 s" in evidence(finding)
+
+
+# Causes
+
+
+def named(slow: Traces, *, ranks: int = 4, **values: Any) -> Finding:
+    """What is said of the last rank, seen twice with ranks where they were."""
+    run = run_with([*[Traces()] * (ranks - 1), slow], attempts=2)
+    return one(run.model_copy(update=values), "straggler")
+
+
+def test_the_sentence_names_the_cause() -> None:
+    """1755 / 1462.5 is 1.2; heat in 91 of 100 samples, and a power cap in all of them."""
+    slow = replace(Traces().lower_clock(20.0, 0x20), reasons=(0x24,) * 91 + (0x4,) * 9)
+    finding = named(replace(slow, counters={"thermal_violation_ns": 9_100_000_000}))
+    assert finding.message == (
+        "rank 3 is 20 % slower than its peers and costs 14.3 % of the step rate; "
+        "thermal slowdown 91 % of the time, clock 1462 of 1755 MHz explains all of it"
+    )
+    assert "the driver counts thermal violations for 91 % of the phase" in finding.evidence
+    assert finding.next_step is not None
+    assert "airflow" in finding.next_step
+
+
+def test_parts_that_do_not_explain_enough_are_told() -> None:
+    """6 of 20 %: 30 %, beside 14 % of more work."""
+    finding = named(device_work(Traces().lower_clock(6.0, 0x20), 14.0))
+    assert finding.message == "rank 3 is 20 % slower than its peers and costs 14.3 % of the step rate"
+    assert (
+        "cause not attributed: more work on its device contributes 70 %, clock (heat) contributes 30 %"
+        in finding.evidence
+    )
+
+
+def test_an_injected_fault_has_its_cause_and_needs_no_repair() -> None:
+    finding = named(device_work(Traces(), 20.0), injected=["compute:rank=3,percent=20"])
+    assert "more work on its device (stage forward) explains all of it" in finding.message
+    assert finding.next_step == "none: this fault was injected on purpose"
+
+
+def test_every_cause_has_a_name_and_a_next_step() -> None:
+    assert set(NAMES) == set(NEXT_STEPS) == set(get_args(CauseKind))
+
+
+def test_each_cause_is_said_in_its_own_words_and_leads_to_its_own_step() -> None:
+    findings = {name: named(play(Traces(), 20.0)) for name, play in ON_GPU.items()}
+    assert [name for name, finding in findings.items() if finding.next_step != NEXT_STEPS[name]] == []
+    assert all(finding.message.endswith("explains all of it") for finding in findings.values())
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_a_cause_that_cannot_follow_what_the_slowness_followed_is_taken_back(name: str) -> None:
+    """Rotated by one, the slowness is on the next rank (with its device), or on the same one (with its process)."""
+    play = ON_GPU[name]
+    first = run_with([*[Traces()] * 3, play(Traces(), 20.0)])
+    with_device = run_with([Traces(), Traces(), play(Traces(), 20.0), Traces()]).ddp[0]
+    with_rank = first.ddp[0]
+    told = {}
+    for follows, again in (("device", with_device), ("rank", with_rank)):
+        moved = [rank.model_copy(update={"device": (rank.rank + 1) % 4}) for rank in again.ranks]
+        second = again.model_copy(update={"attempt": 1, "ranks": moved})
+        finding = one(first.model_copy(update={"ddp": [*first.ddp, second]}), "straggler")
+        assert f"it follows the {follows}" in evidence(finding)
+        told[follows] = "explains" in finding.message
+    assert told == {"device": name not in OF_THE_RANK, "rank": name not in OF_THE_DEVICE}
+
+
+# Different devices in one node
+
+
+def mixed(*compute_ms: float, model: str = "NVIDIA H100", others: int = 2) -> Run:
+    """The first ranks have H200s, the last ones another model."""
+    run = make_run([make_attempt(steady(compute_ms))])
+    count = len(compute_ms)
+    devices = [
+        device if index < count - others else device.model_copy(update={"name": model})
+        for index, device in enumerate(run.plan.devices)
+    ]
+    return run.model_copy(update={"plan": run.plan.model_copy(update={"devices": devices})})
+
+
+def test_a_slower_model_is_no_straggler_and_is_said_aloud() -> None:
+    run = mixed(100.0, 100.0, 140.0, 140.0)
+    assert one(run, "straggler").message == "nothing is slower than its peers of the same kind by 10 %"
+    finding = one(run, "kinds")
+    assert finding.state is State.INFO
+    assert finding.message == (
+        "2 x NVIDIA H200 and 2 x NVIDIA H100: each is held against its own kind; the slower kind sets the pace: "
+        "140.00 ms against 100.00 ms"
+    )
+    judgement = look(run)
+    assert judgement.verdict is Verdict.PASS
+    assert judgement.sentence == (
+        "every device keeps up with its own kind, and the slower kind sets the pace: balance 75.0"
+    )
+
+
+def test_the_balance_is_that_of_the_whole_node_whatever_its_kinds() -> None:
+    """(100 + 20) / (140 + 20): that much of the rate is really lost."""
+    first = compute_facts(mixed(100.0, 100.0, 140.0, 140.0), 0.05, 0.10).first
+    assert first is not None
+    assert first.balance.score == pytest.approx(75.0)
+
+
+def test_a_straggler_among_its_own_kind_is_found_beside_a_slower_kind() -> None:
+    (finding,) = all_of(mixed(100.0, 108.0, 140.0, 140.0), "straggler")
+    assert finding.state is State.WARN
+    assert "rank 1 is 8 % slower than rank 0" in finding.message
+
+
+def test_a_device_without_a_peer_of_its_kind_is_held_against_nobody() -> None:
+    run = mixed(100.0, 100.0, 140.0, others=1)
+    assert one(run, "straggler").state is State.PASS
+    assert evidence(one(run, "kinds")) == "rank 2 has no peer of its kind and is held against nobody"
+
+
+def test_two_devices_of_two_kinds_have_no_peers_at_all() -> None:
+    run = mixed(100.0, 140.0, others=1)
+    assert one(run, "straggler").state is State.SKIP
+
+
+def test_a_lowered_power_limit_makes_no_kind_of_its_own() -> None:
+    finding = named(power_cap(Traces(), 20.0))
+    assert finding.state is State.FAIL
+    assert "power limit 500 W against 700 W" in finding.message
+
+
+def test_a_slow_majority_is_one_of_its_kind() -> None:
+    """Five of eight H200s beside two H100s."""
+    run = mixed(100.0, 100.0, 100.0, 120.0, 120.0, 120.0, 120.0, 120.0, 150.0, 150.0)
+    run = run.model_copy(update={"ddp": [*run.ddp, run.ddp[0].model_copy(update={"attempt": 1})]})
+    assert one(run, "straggler").message == "majority slow: 5 of 8 ranks are far behind the fastest"
 
 
 # No verdict

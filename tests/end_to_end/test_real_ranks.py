@@ -105,7 +105,7 @@ def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> No
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         for rank in (1, 0)
     ]
     (nothing, silence), (shown, _) = (task.communicate(timeout=200) for task in tasks)

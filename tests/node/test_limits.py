@@ -115,6 +115,12 @@ def test_the_smallest_memory_limit_on_the_way_up_counts(tmp_path: Path) -> None:
     assert values["cgroup_memory_limit_bytes"] == 4_000_000_000
     assert values["cgroup_cpu_quota"] == 2.5
     assert (values["cgroup_periods"], values["cgroup_periods_throttled"]) == (200, 30)
+    assert limits.cpu_throttling(tmp_path) == (200, 30)
+
+
+def test_a_group_that_counts_no_periods_stops_nobody_that_we_know_of(tmp_path: Path) -> None:
+    plant(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 5\n"})
+    assert limits.cpu_throttling(tmp_path) is None
 
 
 @pytest.mark.parametrize(("text", "limit"), [("8589934592", 8589934592), ("9223372036854771712", None)])

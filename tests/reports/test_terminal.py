@@ -352,7 +352,7 @@ def test_escape_sequences_in_error_messages_and_names_are_spelled_out() -> None:
 
 
 UNITS = {
-    *("%", "ms", "s", "us", "MHz", "W", "C", "x", "k", "samples/s", "GB/s", "GiB", "MiB", "GB", "bytes"),
+    *("%", "ms", "s", "us", "MHz", "W", "C", "x", "k", "samples/s", "GB/s", "TFLOP/s", "GiB", "MiB", "GB", "bytes"),
     *("blocks", "steps", "ranks", "rank", "phase", "needed", "NVLinks", "other"),
 }
 NAMES = {

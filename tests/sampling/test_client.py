@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from gpubalance.errors import CannotMeasureError
+from gpubalance.node.limits import cpu_throttling
 from gpubalance.node.readings import COUNTERS, TICK
 from gpubalance.record.rank_log import Event, LogTail
 from gpubalance.record.samples import Samples
@@ -125,6 +126,15 @@ def test_nothing_is_sampled_before_it_is_asked_for(start: Start) -> None:
 def test_the_columns_are_named_once(start: Start, tmp_path: Path) -> None:
     sensor = sampling(start, tmp_path, h200_node(2), ticks=5)
     assert len(of_kind(sensor.stop(), "columns")) == 1
+
+
+def test_the_cpu_quota_is_read_at_edges_where_the_control_group_counts(start: Start, tmp_path: Path) -> None:
+    """Whether this machine has such counters or not."""
+    sensor = sampling(start, tmp_path, h200_node(2), ticks=2)
+    sensor.edge("ddp begin")
+    read = of_kind(sensor.stop(), "quota")
+    assert len(read) == (0 if cpu_throttling() is None else 2)
+    assert all(0 <= each["throttled"] <= each["periods"] for each in read)
 
 
 def test_counters_of_each_device_are_read_at_an_edge(start: Start, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpubalance.record.rank_log import Event
-from gpubalance.record.samples import CounterReading, ProcessMemory, Samples, XidEvent
+from gpubalance.record.samples import CounterReading, ProcessMemory, QuotaReading, Samples, XidEvent
 from gpubalance.sampling.collect import collect_samples
 
 
@@ -125,10 +125,21 @@ def test_the_largest_memory_of_each_process_on_each_device_is_kept() -> None:
         rank_of_pid={11: 0, 12: 1},
     )
     assert samples.processes == [
-        ProcessMemory(device=0, pid=11, rank=0, memory_used_bytes=9),
-        ProcessMemory(device=0, pid=12, rank=1, memory_used_bytes=1),
-        ProcessMemory(device=1, pid=12, rank=1, memory_used_bytes=7),
+        ProcessMemory(device=0, pid=11, rank=0, memory_used_bytes=9, first_seen_s=1.0, last_seen_s=1.0),
+        ProcessMemory(device=0, pid=12, rank=1, memory_used_bytes=1, first_seen_s=1.0, last_seen_s=1.0),
+        ProcessMemory(device=1, pid=12, rank=1, memory_used_bytes=7, first_seen_s=1.0, last_seen_s=1.0),
     ]
+
+
+def test_when_a_process_was_first_and_last_seen_is_kept() -> None:
+    looks = [{**processes((0, 99, 5)), "t_s": t_s} for t_s in (103.0, 101.0, 102.0)]
+    (process,) = collect(looks).processes
+    assert (process.first_seen_s, process.last_seen_s) == (1.0, 3.0)
+
+
+def test_readings_of_the_cpu_quota_are_kept_by_time() -> None:
+    read = {"event": "quota", "t_s": 104.0, "periods": 50, "throttled": 7}
+    assert collect([read]).quota == [QuotaReading(t_s=4.0, periods=50, throttled=7)]
 
 
 def test_a_process_of_nobody_here_has_no_rank() -> None:
