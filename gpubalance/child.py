@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -24,6 +26,15 @@ def die_with_parent(parent: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def answer_with_stacks(path: Path) -> None:
+    """Have SIGUSR1 write the Python stacks of all threads to the end of this file, now and whatever the process is in.
+
+    The handler is faulthandler's own, in C: it needs no interpreter, so that it answers from within a CUDA call too.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)  # stays open for good
+    faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)
 
 
 def wait_for_turn() -> None:

@@ -19,6 +19,9 @@ from gpubalance.thresholds import parse_thresholds
 WORKLOADS = ("solo", "ddp", "data_parallel", "collectives", "links")
 """Workloads of `bench`."""
 
+EXPERIMENTS = ("p2p",)
+"""What `--what-if` can measure both ways."""
+
 MODELS = ("mlp", "transformer")
 
 
@@ -70,6 +73,10 @@ class BenchSettings:
     force: bool = False
     stall_s: float = 60.0
     """Seconds without any progress of a rank before the run is ended."""
+    bisect: str = "auto"
+    """auto or never: whether fresh processes search for the cause when ranks hang or fail in a collective."""
+    what_if: tuple[str, ...] = ()
+    """Experiments, of `EXPERIMENTS`: what one variable costs on this node."""
     sample_interval_s: float = 0.1
     seed: int = 2026
     fail_on: str = "fail"
@@ -92,6 +99,9 @@ class BenchSettings:
         _one_of("model", self.model, MODELS)
         _one_of("launcher", self.launcher, ("auto", "env", "none"))
         _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        _one_of("bisect", self.bisect, ("auto", "never"))
+        for experiment in self.what_if:
+            _one_of("what-if", experiment, EXPERIMENTS)
         parse_thresholds(self.thresholds, "bench")
         _each_fault_once(self.inject)
         for workload in self.workloads or ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, counted, percent
+from gpubalance.checks.hang import hang_evidence, hang_step
 from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.run import Run, RunError
 
@@ -31,19 +32,21 @@ def _leads(error: RunError) -> bool:
 def _cause(run: Run, error: RunError) -> Finding:
     others = sum(1 for other in run.errors if not _leads(other) and other.attempt == error.attempt)
     devices = {rank.rank: rank.device for rank in run.ranks if rank.attempt == error.attempt}
-    where = f" in phase {error.phase}" if error.phase else ""
+    says_where = error.kind in ("stalled", "absent") and (error.phase or "") in error.message
+    where = f" in phase {error.phase}" if error.phase and not says_where else ""
     who = f"rank {error.rank} " if error.rank is not None else ""
     if error.kind == "no_cuda":
         who, where = f"{len(run.plan.devices)} GPUs found, but ", ""
     verb = "failed: " if error.kind in ("exception", "out_of_memory") else ""
-    evidence = (f"{counted(others, 'other error')} followed from it",) if others and error.first_cause else ()
+    evidence = hang_evidence(run, error) if error.first_cause else ()
+    evidence += (f"{counted(others, 'other error')} followed from it",) if others and error.first_cause else ()
     return Finding(
         "complete",
         State.UNKNOWN,
         f"{who}{verb}{error.message}{where}",
         subject=rank_label(run, error.rank, devices[error.rank]) if error.rank in devices else None,
         evidence=evidence,
-        next_step=_STEPS.get(error.kind, "the rank's last lines are in the saved record"),
+        next_step=hang_step(run, error) or _STEPS.get(error.kind, "the rank's last lines are in the saved record"),
         required=True,
     )
 

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
-from gpubalance.checks import devices, host_links, links, probes, quality, steps, straggler, trust
+from gpubalance.checks import (
+    devices,
+    experiments,
+    hang,
+    host_links,
+    links,
+    probes,
+    quality,
+    steps,
+    straggler,
+    trust,
+)
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.record.run import Run
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN
@@ -22,6 +33,7 @@ Check = Callable[[Run, Facts], list[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     quality.check_complete,
+    hang.check_bisection,
     quality.check_count,
     quality.check_identity,
     trust.check_trust,
@@ -41,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     steps.check_units,
     steps.check_level,
     steps.check_communication,
+    experiments.check_experiments,
 )
 
 _ORDER = (State.FAIL, State.UNKNOWN, State.WARN, State.INFO, State.PASS, State.SKIP)

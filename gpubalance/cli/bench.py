@@ -53,6 +53,14 @@ def bench_command(
     stall_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="End the run when no rank makes progress for so long.")
     ] = "60s",
+    bisect: Annotated[
+        str,
+        typer.Option(metavar="WHEN", help="auto or never: after a hang, search for the cause in fresh processes."),
+    ] = "auto",
+    what_if: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Measure what a variable costs here: p2p (NCCL_P2P_DISABLE=1)."),
+    ] = None,
     sample_interval: Annotated[float, typer.Option(metavar="SECONDS", help="Pace of the sensor.")] = 0.1,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and data.")] = 2026,
     fail_on: Annotated[str, typer.Option(metavar="VERDICT", help="fail, warn or never: what exits with 1.")] = "fail",
@@ -105,6 +113,8 @@ def bench_command(
             launcher=launcher,
             force=force,
             stall_s=words.parse_duration(stall_timeout),
+            bisect=bisect,
+            what_if=words.parse_list(what_if) if what_if is not None else (),
             sample_interval_s=sample_interval,
             seed=seed,
             fail_on=fail_on,

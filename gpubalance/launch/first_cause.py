@@ -10,7 +10,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from gpubalance.launch.absent import absent_words, find_absent, stalled_words, together_words
 from gpubalance.launch.rank_state import RankState
+from gpubalance.record.hang import HangReport
 from gpubalance.record.job import Job
 from gpubalance.record.run import RunError
 
@@ -24,10 +26,16 @@ HINTS = {
 
 
 def find_first_cause(
-    states: Sequence[RankState], job: Job, stalled_after_s: float | None, *, oom_killed: bool = False
+    states: Sequence[RankState],
+    job: Job,
+    stalled_after_s: float | None,
+    *,
+    oom_killed: bool = False,
+    hang: HangReport | None = None,
 ) -> list[RunError]:
     """All errors of a crew, the first cause in front and marked. [] when nothing went wrong.
 
+    `hang` is what was gathered of ranks that are still there; a stopped process is named by it.
     `oom_killed` says that the kernel killed somebody of this control group for lack of memory meanwhile.
     """
     own = sorted((s for s in states if s.error and s.error["where"] == "work"), key=_time)
@@ -36,9 +44,9 @@ def find_first_cause(
     victims = sorted((s for s in states if s.error and s.error["where"] != "work"), key=_time)
     errors = [_raised(s, job) for s in own] + [_left(s, job, oom_killed) for s in gone if s not in aborted]
     if stalled_after_s is not None and not errors and not aborted:
-        errors += _stalled(states, job, stalled_after_s)
+        errors += _stalled(states, job, stalled_after_s, hang)
     if not errors and (victims or aborted):
-        errors += _behind(states, [*victims, *aborted], job)
+        errors += _behind(states, [*victims, *aborted], job, hang)
     errors += [_raised(s, job) for s in victims] + [_left(s, job, oom_killed) for s in aborted]
     return [error.model_copy(update={"first_cause": index == 0}) for index, error in enumerate(errors)]
 
@@ -85,40 +93,33 @@ def _left(state: RankState, job: Job, oom_killed: bool) -> RunError:  # noqa: FB
     )  # fmt: skip
 
 
-def _stalled(states: Sequence[RankState], job: Job, after_s: float) -> list[RunError]:
-    """Whoever has done least is whom the others wait for; when all are level, nobody is named."""
+def _stalled(states: Sequence[RankState], job: Job, after_s: float, hang: HangReport | None) -> list[RunError]:
+    """Whoever is stopped or has done least is whom the others wait for; when all are level, nobody is named."""
     waiting = [state for state in states if not state.said_bye]
-    least = min(state.progress for state in waiting)
-    behind = [state for state in waiting if state.progress == least]
-    if len(behind) == len(waiting) and len(waiting) > 1:
-        text = f"all ranks entered the same step of {behind[0].phase} and none came back within {after_s:g} s"
-        return [RunError(kind="stalled", where="collective", message=text, phase=behind[0].phase, attempt=job.attempt)]
-    text = (
-        f"made no progress for {after_s:g} s, while the others wait for it"
-        if len(waiting) > 1
-        else (f"made no progress for {after_s:g} s")
-    )
-    return [
-        RunError(kind="stalled", where="work", message=f"{text}{_busy_with(s)}", rank=s.rank, phase=s.phase,
-                 attempt=job.attempt, detail=last_output(job, s.rank))
-        for s in behind
-    ]  # fmt: skip
+    absent = find_absent(states, hang)
+    if not absent:
+        text, phase = together_words(waiting, after_s), waiting[0].phase
+        return [RunError(kind="stalled", where="collective", message=text, phase=phase, attempt=job.attempt)]
+    if len(waiting) == 1:
+        words, rank = stalled_words(waiting[0], job, after_s, hang), None if job.crew == "node" else waiting[0].rank
+        return [_missing(waiting[0], job, "stalled", words).model_copy(update={"rank": rank})]
+    return [_missing(s, job, "stalled", absent_words(s, states, hang)) for s in absent]
 
 
-def _busy_with(state: RankState) -> str:
-    return "" if state.doing is None else f", {state.doing}"
-
-
-def _behind(states: Sequence[RankState], victims: Sequence[RankState], job: Job) -> list[RunError]:
+def _behind(
+    states: Sequence[RankState], victims: Sequence[RankState], job: Job, hang: HangReport | None
+) -> list[RunError]:
     """Only collectives failed: name who did not enter the one that the victims were in, if there is such a rank."""
     furthest = max(state.progress for state in victims)
-    absent = [state for state in states if state.progress < furthest and not state.said_bye]
-    return [
-        RunError(kind="absent", where="work", message="did not enter the collective that the others were in",
-                 rank=s.rank, phase=s.phase, attempt=job.attempt, detail=last_output(job, s.rank))
-        for s in absent
-        if s.error is None
-    ]  # fmt: skip
+    absent = [state for state in states if state.progress < furthest and not state.said_bye and state.error is None]
+    return [_missing(state, job, "absent", absent_words(state, states, hang)) for state in absent]
+
+
+def _missing(state: RankState, job: Job, kind: str, message: str) -> RunError:
+    return RunError(
+        kind=kind, where="work", message=message, rank=state.rank, phase=state.phase, attempt=job.attempt,
+        detail=last_output(job, state.rank),
+    )  # fmt: skip
 
 
 def last_output(job: Job, rank: int) -> str | None:

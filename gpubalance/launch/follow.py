@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gpubalance.launch.absent import with_named
 from gpubalance.launch.first_cause import find_first_cause
+from gpubalance.launch.hang import gather_hang
 from gpubalance.launch.rank_state import RankState
 from gpubalance.node.host import oom_kills
+from gpubalance.record.hang import HangReport
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event, LogTail
 from gpubalance.record.run import RunError
@@ -26,6 +29,9 @@ GRACE_S = 2.0
 START_STALL_S = 180.0
 """Importing torch from a cold network file system may take minutes, and says nothing meanwhile."""
 
+HANGS = ("stalled", "absent")
+"""Kinds of error that mean that a rank which still lives is waited for."""
+
 OnEvent = Callable[[int, Event], None]
 
 
@@ -35,6 +41,8 @@ class CrewOutcome:
 
     events: Mapping[int, list[Event]]
     errors: list[RunError]
+    hang: HangReport | None = None
+    """What was gathered when ranks made no progress; times on the monotonic clock."""
 
     @property
     def complete(self) -> bool:
@@ -43,10 +51,21 @@ class CrewOutcome:
 
 
 class Follower:
-    """Watches one crew. `processes` are the ranks that this parent started; other parents log their ranks' deaths."""
+    """Watches one crew. `processes` are the ranks that this parent started; other parents log their ranks' deaths.
+
+    `environment` is what they were started with, and None where no evidence of a hang is wanted. At `until_s`
+    (monotonic) patience ends, whatever the ranks do.
+    """
 
     def __init__(
-        self, job: Job, processes: Mapping[int, subprocess.Popen[bytes]], stall_s: float, on_event: OnEvent
+        self,
+        job: Job,
+        processes: Mapping[int, subprocess.Popen[bytes]],
+        stall_s: float,
+        on_event: OnEvent,
+        *,
+        environment: Mapping[str, str] | None = None,
+        until_s: float | None = None,
     ) -> None:
         world = len(job.slots) if job.crew == "ranks" else 1
         self.job = job
@@ -57,6 +76,9 @@ class Follower:
         self._stall_s = stall_s
         self._on_event = on_event
         self._oom_kills = oom_kills()
+        self._environment = environment
+        self._until_s = until_s
+        self._began_s = time.monotonic()
 
     def follow(self) -> CrewOutcome:
         """Return when the crew is done, has failed or stalls. Leaves killing to the caller."""
@@ -91,19 +113,31 @@ class Follower:
 
     def _stalled(self, now: float) -> bool:
         waiting = [state for state in self.states.values() if not state.said_bye]
+        if self._until_s is not None and now > self._until_s:
+            return True
         quiet_s = now - max(state.last_progress_s for state in waiting)
         starting = any(state.phases_seen == 0 for state in waiting)
         return quiet_s > (max(self._stall_s, START_STALL_S) if starting else self._stall_s)
 
     def outcome(self, *, stalled: bool) -> CrewOutcome:
-        """What is known now."""
-        errors = find_first_cause(
+        """What is known now; where ranks are waited for, with the evidence that they still give."""
+        errors = self._errors(None, stalled=stalled)
+        if self._environment is None or not any(error.kind in HANGS for error in errors):
+            return CrewOutcome(self.events(), errors)
+        states = list(self.states.values())
+        hang = gather_hang(self.job, states, self._environment, self._stall_s, self._began_s)
+        errors = self._errors(hang, stalled=stalled)
+        named = [0] if self.job.crew == "node" else [error.rank for error in errors if error.kind in HANGS]
+        return CrewOutcome(self.events(), errors, with_named(hang, named))
+
+    def _errors(self, hang: HangReport | None, *, stalled: bool) -> list[RunError]:
+        return find_first_cause(
             list(self.states.values()),
             self.job,
             stalled_after_s=self._stall_s if stalled else None,
             oom_killed=oom_kills() > self._oom_kills,
+            hang=hang,
         )
-        return CrewOutcome(self.events(), errors)
 
     def events(self) -> dict[int, list[Event]]:
         """All events so far, by rank, without the fence lines."""

@@ -40,6 +40,7 @@ def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, 
     batch = settings.batch if settings.batch is not None else default_batch * ranks
     notes += _check_batch(batch, ranks, workloads, explicit=settings.workloads is not None)
     _check_faults(settings, kind, ranks)
+    _check_experiments(settings, kind, ranks, share)
     plan = Plan(
         backend="nccl" if kind == "cuda" else "gloo",
         launcher=share.launcher,
@@ -268,6 +269,20 @@ def _check_faults(settings: BenchSettings, kind: str, ranks: int) -> None:
             raise UsageError(f"{spelled}: there are only devices 0 to {ranks - 1}")
         if fault.device == fault.rank:
             raise UsageError(f"{spelled}: device {fault.device} is that rank's own", "name the device of another rank")
+
+
+def _check_experiments(settings: BenchSettings, kind: str, ranks: int, share: Share) -> None:
+    if "p2p" not in settings.what_if:
+        return
+    if kind == "cpu":
+        raise UsageError("--what-if p2p compares NCCL with itself, and ranks on the CPU talk over gloo", "leave it out")
+    if ranks < 2:
+        raise UsageError("--what-if p2p needs two GPUs: one has no peer")
+    if share.rank is not None:
+        raise UsageError(
+            f"--what-if starts ranks of its own, and these belong to {share.launcher}",
+            f"run gpubalance bench --nproc {ranks} --what-if p2p without it",
+        )
 
 
 def _check_room(plan: Plan) -> None:

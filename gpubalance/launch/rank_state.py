@@ -19,6 +19,8 @@ class RankState:
     doing: str | None = None
     """What it is about to do, where it says so; an action that never ends is named by it."""
     fence: int = 0
+    collectives: dict[int, str] = field(default_factory=dict)
+    """What each fence of the current phase was."""
     last_progress_s: float = field(default_factory=time.monotonic)
     said_bye: bool = False
     error: Event | None = None
@@ -35,6 +37,7 @@ class RankState:
         name = event["event"]
         if name == "fence":
             self.fence = event["fence"]
+            self.collectives[self.fence] = event.get("what", "collective")
             return
         self.events.append(event)
         if name == "doing":
@@ -43,6 +46,7 @@ class RankState:
             self.doing = None
             self.phases_seen += 1
             self.fence = 0
+            self.collectives.clear()
             self.phase = event["phase"] if name == "phase_begin" else f"after {event['phase']}"
         elif name == "bye":
             self.said_bye = True

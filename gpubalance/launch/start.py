@@ -15,6 +15,7 @@ from gpubalance.record.job import JOB_VARIABLE, LISTEN_VARIABLE, PARENT_VARIABLE
 
 RANK_MODULE = "gpubalance.workloads.rank_main"
 REAP_LIMIT_S = 5.0
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def child_environment(base: Mapping[str, str], visible_uuids: Sequence[str]) -> dict[str, str]:
@@ -35,7 +36,7 @@ def child_environment(base: Mapping[str, str], visible_uuids: Sequence[str]) -> 
 def rank_environment(base: Mapping[str, str], job: Job, rank: int, port: int | None) -> dict[str, str]:
     """What torchrun would set for this rank, and the path of the job. `port` None: a launcher has set its own."""
     world = len(job.slots) if job.crew == "ranks" else 1
-    environment = {**base, JOB_VARIABLE: str(job_path(job)), "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**base, JOB_VARIABLE: str(job_path(job)), GLOO_INTERFACE: _interface(base, job)}
     if job.device == "cpu":
         environment.setdefault("OMP_NUM_THREADS", "1")
     if port is not None:
@@ -53,6 +54,12 @@ def rank_environment(base: Mapping[str, str], job: Job, rank: int, port: int | N
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world),
     }
+
+
+def _interface(base: Mapping[str, str], job: Job) -> str:
+    """Loopback carries what stays on this node; where gloo carries what is measured, the user's choice is measured."""
+    chosen = base.get(GLOO_INTERFACE) if job.backend == "gloo" else None
+    return chosen or "lo"
 
 
 @contextmanager

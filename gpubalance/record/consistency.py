@@ -14,7 +14,18 @@ from gpubalance.record.timings import STAGES, DdpAttempt
 
 def contradiction(run: Run) -> str | None:
     """The first place where a run contradicts itself, in words; None when everything fits."""
-    checks = (_devices, _attempts, _stages, _samples, _numbers, link_problems, _margin, _thresholds)
+    checks = (
+        _devices,
+        _attempts,
+        _stages,
+        _samples,
+        _numbers,
+        link_problems,
+        _margin,
+        _thresholds,
+        _hang,
+        _experiments,
+    )
     return next((text for check in checks for text in check(run)), None)
 
 
@@ -135,3 +146,29 @@ def _thresholds(run: Run) -> Iterator[str]:
     problem = gates_problem(run)
     if problem is not None:
         yield problem
+
+
+def _hang(run: Run) -> Iterator[str]:
+    count = len(run.plan.devices)
+    if run.hang is not None:
+        yield from (
+            f"hang names rank {r.rank}, the plan has {count}" for r in run.hang.ranks if not 0 <= r.rank < count
+        )
+    found = run.bisection
+    if found is None:
+        return
+    sets = [*(trial.ranks for trial in found.trials), *([found.smallest] if found.smallest is not None else [])]
+    for ranks in sets:
+        if not ranks or any(not 0 <= rank < count for rank in ranks):
+            yield f"bisection: ranks {ranks} are none of the {count} of the plan"
+    if found.smallest is not None and (found.smallest, None) not in [(t.ranks, t.switch) for t in found.trials]:
+        yield "bisection: the smallest failing set was not tried"
+
+
+def _experiments(run: Run) -> Iterator[str]:
+    for experiment in run.experiments:
+        if len(experiment.arms) != 2:
+            yield f"experiment {experiment.name} has {len(experiment.arms)} sides, not 2"
+        for row in (row for arm in experiment.arms for row in arm.rows):
+            if not (row.size_bytes > 0 and row.time_us > 0 and row.bus_bandwidth_gb_per_s > 0):
+                yield f"experiment {experiment.name}: size, time and bandwidth must be above 0"

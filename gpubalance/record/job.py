@@ -6,7 +6,7 @@ It is made of plain types only, so that a rank reads it without pydantic.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class Job:
     """Faults of each short pass of the phase `passes`, in order; they stand in place of `faults` there."""
     pass_overlapped: bool = True
     """Whether each of these passes measures the real, overlapped step rate as well."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that a rank sets before it imports torch."""
+    touch_bytes: tuple[int, ...] = ()
+    """Sizes of the touch phase's all-reduces."""
 
     def log_path(self, rank: int) -> Path:
         """Where rank writes its log."""
@@ -65,6 +69,10 @@ class Job:
         """Where everything else that rank prints is kept."""
         return Path(self.log_folder) / f"{self.crew}-{self.attempt}-rank{rank}.txt"
 
+    def stack_path(self, rank: int) -> Path:
+        """Where rank writes its stacks when it is asked for them."""
+        return Path(self.log_folder) / f"{self.crew}-{self.attempt}-rank{rank}.stack.txt"
+
     def save(self, path: Path) -> None:
         """Write the job as JSON."""
         path.write_text(json.dumps(asdict(self), allow_nan=False))
@@ -77,4 +85,5 @@ class Job:
         values["phases"] = tuple(values["phases"])
         values["faults"] = tuple(values["faults"])
         values["passes"] = tuple(tuple(faults) for faults in values.get("passes", ()))
+        values["touch_bytes"] = tuple(values["touch_bytes"])
         return cls(**values)

@@ -41,10 +41,12 @@ class RankLog:
         self.write("phase_end", phase=self.phase)
         self.phase = "between"
 
-    def entering(self, fence: int) -> None:
-        """Say that collective number `fence` is entered now."""
+    def entering(self, fence: int, what: str = "collective") -> None:
+        """Say that collective number `fence` is entered now; `what` is a plain word for it."""
         self.where = "collective"
-        self._append(b'{"event":"fence","t_s":%.6f,"fence":%d}\n' % (time.monotonic(), fence))
+        self._append(
+            b'{"event":"fence","t_s":%.6f,"fence":%d,"what":"%s"}\n' % (time.monotonic(), fence, what.encode())
+        )
 
     def _append(self, data: bytes) -> None:
         """One write, so that lines of several writers never mix. A disk that takes only a part of it fails the next

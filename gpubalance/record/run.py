@@ -11,6 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from gpubalance.record.base import Record
+from gpubalance.record.experiment import Experiment
+from gpubalance.record.hang import Bisection, HangReport
 from gpubalance.record.links import Links
 from gpubalance.record.node import Device, Node, Scalar
 from gpubalance.record.samples import Samples
@@ -74,7 +76,7 @@ class RunError(Record):
     """Something that went wrong. `first_cause` marks the one that the others follow from."""
 
     kind: str
-    """exception, out_of_memory, killed, exited, stalled, no_cuda, sensor, interrupted, internal."""
+    """exception, out_of_memory, killed, exited, stalled, absent, stuck, no_cuda, sensor, interrupted, internal."""
     where: Literal["work", "collective", "launch", "sensor", "parent"]
     message: str
     rank: int | None = None
@@ -131,6 +133,12 @@ class Run(Record):
     injected: list[str] = Field(default_factory=list)
     """Faults that were played on purpose; such a run never stands for the node's state."""
     errors: list[RunError] = Field(default_factory=list)
+    hang: HangReport | None = None
+    """What was gathered when ranks made no progress any more."""
+    bisection: Bisection | None = None
+    """What fresh processes showed after a hang, or after an error that was raised in a collective."""
+    experiments: list[Experiment] = Field(default_factory=list)
+    """What `--what-if` measured."""
     skipped: list[Skipped] = Field(default_factory=list)
     clocks: Clocks | None = None
     """Null in older runs."""

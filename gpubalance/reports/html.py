@@ -15,6 +15,7 @@ from gpubalance.record.run import Run
 from gpubalance.reports import probe_tables, run_tables
 from gpubalance.reports.charts import probe_charts, run_charts
 from gpubalance.reports.common_tables import played
+from gpubalance.reports.hang_tables import own_words
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.terminal import WORDS
@@ -46,7 +47,10 @@ def _of_run(run: Run, judgement: Judgement | ProbeJudgement) -> Mapping[str, Any
         "tables": run_tables.main_tables(run, judgement),
         "charts": run_charts(run, judgement.facts),
         "more": run_tables.more_tables(run),
-        "details": [(error.kind, error.rank, error.detail.splitlines()) for error in run.errors if error.detail],
+        "details": [
+            *((error.kind, error.rank, error.detail.splitlines()) for error in run.errors if error.detail),
+            *own_words(run),
+        ],
     }
 
 

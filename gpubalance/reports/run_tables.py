@@ -19,6 +19,7 @@ from gpubalance.reports.common_tables import (
     versions_table,
     with_rows,
 )
+from gpubalance.reports.hang_tables import experiment_table, hang_table, search_table
 from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_tables import host_link_table, link_table, matrix_table
 from gpubalance.reports.many_ranks import others_line, worst_ranks
@@ -255,10 +256,13 @@ def more_tables(run: Run) -> list[Table]:
     """The rest of it."""
     versions = {"gpubalance": run.gpubalance_version, **(run.ranks[0].versions if run.ranks else {})}
     return with_rows([
+        hang_table(run),
+        search_table(run),
         collective_table(run),
         matrix_table(run),
         link_table(run),
         host_link_table(run),
+        experiment_table(run),
         speed_table(run),
         error_table(run),
         skipped_table(run),

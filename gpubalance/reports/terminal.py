@@ -16,6 +16,7 @@ from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.untrusted import STDIN
+from gpubalance.reports.experiment_lines import experiment_lines
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
@@ -45,7 +46,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
         _verdict_lines(judgement),
         [Line(line) for line in _fold(_score_lines(judgement))],
         [Line(line) for line in _fold(rank_lines(run, facts), "       ")],
-        [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run)])],
+        [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run), *experiment_lines(run)])],
         [Line(line) for line in _fold(link_lines(run, facts))],
         [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
     ]

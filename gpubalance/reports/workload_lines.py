@@ -88,7 +88,7 @@ def _row(row: CollectiveRow) -> list[str]:
     return [
         row.collective,
         str(row.ranks),
-        _size(row.size_bytes),
+        size_text(row.size_bytes),
         f"{row.time_us:.1f}",
         _bandwidth(row.algorithm_bandwidth_gb_per_s),
         _bandwidth(row.bus_bandwidth_gb_per_s),
@@ -105,7 +105,8 @@ def _bandwidth(gb_per_s: float) -> str:
     return f"{gb_per_s:.2f}" if gb_per_s >= 0.1 else f"{gb_per_s:.4f}"
 
 
-def _size(size: int) -> str:
+def size_text(size: int) -> str:
+    """64 MiB, 1 GiB, 12 B."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size % unit == 0:
             return f"{size // unit} {name}"

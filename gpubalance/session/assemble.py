@@ -10,6 +10,8 @@ from datetime import datetime
 
 from gpubalance import __version__
 from gpubalance.launch.collect import Measured
+from gpubalance.record.experiment import Experiment
+from gpubalance.record.hang import Bisection, HangReport
 from gpubalance.record.node import Node
 from gpubalance.record.run import Plan, Run, RunError, Setting, Skipped
 from gpubalance.record.timings import DdpAttempt
@@ -31,6 +33,9 @@ class Gathered:
     skipped: list[Skipped] = field(default_factory=list)
     pids: dict[int, int] = field(default_factory=dict)
     """Process -> rank, over all attempts."""
+    hang: HangReport | None = None
+    bisection: Bisection | None = None
+    experiments: list[Experiment] = field(default_factory=list)
     interrupted_by: int | None = None
     shared_with: str | None = None
     """Who else was measuring when this run began."""
@@ -83,6 +88,9 @@ def assemble_run(
         ),
         injected=[fault.spelled() for fault in settings.inject],
         errors=gathered.errors,
+        hang=gathered.hang,
+        bisection=gathered.bisection,
+        experiments=gathered.experiments,
         skipped=[*gathered.skipped, *(skip for m in measured for skip in m.skipped)],
         clocks=gathered.began.until(clock_mark()),
         shared_with=gathered.shared_with,

@@ -132,7 +132,7 @@ def _measure(
         uuids = [device.uuid for device in plan.devices if device.uuid is not None]
         runner = CrewRunner(
             share=share, environment=child_environment(os.environ, uuids), module=module, sensor=sensor, orders=orders,
-            display=display, stall_s=settings.stall_s, gathered=gathered,
+            display=display, stall_s=settings.stall_s, gathered=gathered, bisect=settings.bisect,
         )  # fmt: skip
         sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
         try:
@@ -171,6 +171,11 @@ def _run_crews(
         for name in node.phases:
             if name not in begun:
                 gathered.skip(name, "an earlier phase failed")
+    for name in settings.what_if:
+        if gathered.errors:
+            gathered.skip(f"what-if {name}", "an earlier phase failed")
+        else:
+            runner.experiment(job)
 
 
 def _suspicion(settings: BenchSettings, plan: Plan, runner: CrewRunner, doubts: Callable[[], bool]) -> str | None:

@@ -11,12 +11,15 @@ from gpubalance.launch.collect import collect_measured
 from gpubalance.launch.follow import CrewOutcome, Follower
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.start import end_ranks, job_path, release, start_ranks
+from gpubalance.record.hang import Bisection
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import RunError
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.assemble import Gathered
+from gpubalance.session.bisect import bisect, is_suspect, no_bisection
 from gpubalance.session.display import Display
+from gpubalance.session.experiments import P2P, run_p2p
 from gpubalance.session.share import Orders
 
 
@@ -32,6 +35,8 @@ class CrewRunner:
     display: Display
     stall_s: float
     gathered: Gathered
+    bisect: str = "never"
+    """auto, or never: whether the cause of a hang is searched for in fresh processes."""
     _held: dict[str, dict[int, subprocess.Popen[bytes]]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
     _blocks: int = 0
@@ -60,7 +65,10 @@ class CrewRunner:
             release(processes)
             if adopted:
                 self.orders.crew(job_path(job))
-            follower = Follower(job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event))
+            follower = Follower(
+                job, processes, self.stall_s, lambda rank, event: self._on_event(job, rank, event),
+                environment=self.environment,
+            )  # fmt: skip
             try:
                 outcome = follower.follow()
             except Interrupted:
@@ -79,6 +87,26 @@ class CrewRunner:
                         message=f"pid {pid} sits in the kernel and cannot be killed",
                     )
                 )
+        self._explain(job, outcome)
+
+    def _explain(self, job: Job, outcome: CrewOutcome) -> None:
+        """Find out more about a crew that got stuck, once its processes are gone and its devices free."""
+        if outcome.complete or not is_suspect(outcome.errors[0]):
+            return
+        first = outcome.errors[0]
+        self.display.say(f"rank {first.rank} {first.message}" if first.rank is not None else first.message)
+        reason = no_bisection(job, outcome.hang, self.share, self.bisect)
+        if any(error.kind == "stuck" for error in self.gathered.errors):
+            reason = "a process could not be killed and still holds its device"
+        self.gathered.bisection = Bisection(left_out=reason or "interrupted")
+        if reason is None:
+            self.gathered.bisection = bisect(job, self.environment, self.module, self.gathered.pids, self.display.say)
+
+    def experiment(self, job: Job) -> None:
+        """Measure what peer-to-peer is worth between the devices of this job."""
+        found = self.environment.get(P2P)
+        say, pids = self.display.say, self.gathered.pids
+        self.gathered.experiments.append(run_p2p(job, self.environment, found, self.module, pids, say))
 
     def _keep(self, job: Job, outcome: CrewOutcome) -> None:
         start_s = self.gathered.start_s
@@ -86,6 +114,10 @@ class CrewRunner:
         for error in outcome.errors:
             t_s = None if error.t_s is None else round(error.t_s - start_s, 4)
             self.gathered.errors.append(error.model_copy(update={"t_s": t_s}))
+        if outcome.hang is not None:
+            silent = self.sensor.hung_in if self.sensor.is_hung() else None
+            update = {"t_s": round(outcome.hang.t_s - start_s, 4), "driver_silent": silent}
+            self.gathered.hang = outcome.hang.model_copy(update=update)
 
     def _on_event(self, job: Job, rank: int, event: Event) -> None:
         name = event["event"]

@@ -8,6 +8,9 @@ Steps: phase NAME / end / blocks COUNT COMPUTE_MS / overlapped COUNT STEP_MS / f
 raise TEXT / fail_collective TEXT / out_of_memory TEXT / kill SIGNAL / exit CODE / print TEXT / wait PATH (until that
 file exists) / wait_for FILE TEXT COUNT (until that file of the log folder holds the text so often) / touch PATH /
 event NAME VALUES.
+
+A key `ranks-1` holds a script for the crew of the second look, `touch NCCL_P2P_DISABLE=1` (or `touch as is`, or
+`touch 0,2 as is`) one for a trial after a hang with that switch (as it is, on those devices).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpubalance.child import die_with_parent, wait_for_turn
+from gpubalance.child import answer_with_stacks, die_with_parent, wait_for_turn
 from gpubalance.record.job import JOB_VARIABLE, PARENT_VARIABLE, Job
 from gpubalance.record.rank_log import RankLog
 
@@ -64,7 +67,7 @@ class ScriptedRank:
         """Enter so many collectives."""
         for _ in range(count):
             self._fences += 1
-            self._log.entering(self._fences)
+            self._log.entering(self._fences, "all_reduce")
 
     def do_blocks(self, count: int, compute_ms: float) -> None:
         """Write fenced blocks with this compute time in every step."""
@@ -146,13 +149,25 @@ def _slowest_ms(scripts: list[list[list[Any]]]) -> float:
     return max((values[1] for steps in scripts for name, *values in steps if name == "blocks"), default=0.0)
 
 
+def script_keys(job: Job) -> list[str]:
+    """Keys under which a script may hold scripts for one crew alone, the most special first."""
+    keys = [f"{job.crew}-{job.attempt}"]
+    if job.phases == ("touch",):
+        how = ",".join(f"{name}={value}" for name, value in job.environment.items()) or "as is"
+        devices = ",".join(str(slot.device) for slot in job.slots)
+        keys += [f"touch {devices} {how}", f"touch {how}", "touch"]
+    return keys
+
+
 def main() -> None:
     """Play the script of this rank."""
     die_with_parent(int(os.environ[PARENT_VARIABLE]))
     job = Job.load(Path(os.environ[JOB_VARIABLE]))
     rank = int(os.environ["RANK"])
+    os.environ.update(job.environment)
+    answer_with_stacks(job.stack_path(rank))
     scripts = json.loads(Path(os.environ[SCRIPT_VARIABLE]).read_text())
-    by_crew = scripts.get(f"{job.crew}-{job.attempt}", scripts)
+    by_crew = next((scripts[key] for key in script_keys(job) if key in scripts), scripts)
     steps = [by_crew.get(str(each), by_crew.get("*", [])) for each in range(len(job.slots))]
     ScriptedRank(job, rank, _slowest_ms(steps)).play(steps[rank])
 

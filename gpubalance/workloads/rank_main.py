@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from gpubalance.child import die_with_parent, wait_for_turn
+from gpubalance.child import answer_with_stacks, die_with_parent, wait_for_turn
 from gpubalance.record.job import JOB_VARIABLE, PARENT_VARIABLE, Job
 from gpubalance.record.rank_log import RankLog
 
@@ -23,6 +23,8 @@ def main() -> None:
     log = RankLog(job.log_path(rank))
     code = 1
     try:
+        os.environ.update(job.environment)
+        answer_with_stacks(job.stack_path(rank))
         log.write("hello", pid=os.getpid())
         code = _run(job, rank, log)
     except BaseException as error:  # noqa: BLE001  (the one boundary of a rank: everything becomes a log line)

@@ -22,6 +22,9 @@ from gpubalance.workloads.clock import Clock, Mark
 
 AHEAD = 4
 
+ALL_REDUCE, WAIT = "all_reduce", "wait for the device"
+"""What a fence is called in the log."""
+
 DROPPED_STEPS = 2
 """The first steps of a block still carry the pause between blocks."""
 
@@ -91,10 +94,10 @@ class FenceCounter:
         self.count = 0
 
     @contextmanager
-    def entering(self) -> Iterator[None]:
+    def entering(self, what: str = "collective") -> Iterator[None]:
         """Log the entry, and remember that an error in here is a collective's."""
         self.count += 1
-        self._log.entering(self.count)
+        self._log.entering(self.count, what)
         yield
         self._log.left()
 
@@ -117,16 +120,16 @@ def fenced_block(step: FencedStep, clock: Clock, fences: FenceCounter, steps: in
         forwarded = clock.mark()
         step.backward()
         reached = clock.mark()
-        with fences.entering():
+        with fences.entering(ALL_REDUCE):
             step.fence()
         met = clock.mark()
-        with fences.entering():
+        with fences.entering(ALL_REDUCE):
             step.transfer()
         done = clock.mark()
         marks.append(StepMarks(left, updated, input_ns, fetched, copied, forwarded, reached, met, done))
         step.update()
         left, updated = done, clock.mark()
-    with fences.entering():
+    with fences.entering(WAIT):
         clock.wait()
     return _block_times(marks[DROPPED_STEPS:], clock)
 

@@ -117,6 +117,6 @@ class TrainingStep:
         self.faults.in_forward()
         self.optimizer.zero_gradients()
         self._graph = ddp(self._input)
-        with fences.entering():
+        with fences.entering("backward with all_reduce"):
             self.backward()
         self.update()

@@ -45,6 +45,8 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "out": ("run.json", "run.json"),
     "launcher": ("none", "none"),
     "stall_timeout": ("90s", 90.0),
+    "bisect": ("never", "never"),
+    "what_if": ("p2p", ("p2p",)),
     "sample_interval": ("0.5", 0.5),
     "seed": ("7", 7),
     "fail_on": ("warn", "warn"),

@@ -156,10 +156,15 @@ def test_a_rank_killed_in_the_middle_of_ddp_is_named_and_its_blocks_are_kept(tmp
 def test_a_rank_that_never_comes_back_is_named_within_its_deadline(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     fault = ("--inject", "sleep:rank=1,ms=3600000")
-    done = run_cli(*SMALL, "--workload", "ddp", *fault, "--stall-timeout", "5s", "--out", str(out))
-    cause = next(error for error in load_run(out).errors if error.first_cause)
+    done = run_cli(*SMALL, "--workload", "ddp", *fault, "--stall-timeout", "12s", "--out", str(out))
+    run = load_run(out)
+    cause = next(error for error in run.errors if error.first_cause)
     assert done.returncode == 3
     assert (cause.rank, cause.kind, cause.phase) == (1, "stalled", "ddp")
+    assert ": its process sleeps (state S), in in_step (workloads/inject.py:" in cause.message
+    assert run.bisection is not None
+    assert run.bisection.repeated is False
+    assert "the failure was rank 1's own" in done.stdout.replace("\n      ", " ")
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="needs a namespace of its own")

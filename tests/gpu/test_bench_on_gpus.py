@@ -114,9 +114,17 @@ def test_a_rank_stopped_inside_a_collective_is_named_and_nobody_is_left(tmp_path
     os.kill(json.loads(log.read_text().splitlines()[0])["pid"], signal.SIGSTOP)
     everybody = children_of(process.pid)
     process.communicate(timeout=90)
-    cause = next(error for error in load_run(out).errors if error.first_cause)
+    run = load_run(out)
+    cause = next(error for error in run.errors if error.first_cause)
     assert process.returncode == 3
     assert (cause.rank, cause.kind, cause.phase) == (1, "stalled", "ddp")
+    assert cause.message.endswith("its process is stopped (state T, by SIGSTOP)")
+    assert run.hang is not None
+    assert run.hang.ranks[0].stack is not None
+    assert run.hang.ras is not None or run.hang.ras_missing
+    assert run.hang.gathered_in_s < 5
+    assert run.bisection is not None
+    assert run.bisection.left_out == "the process of rank 1 was stopped from outside"
     eventually(lambda: not alive(everybody), seconds=10)
 
 
@@ -141,3 +149,13 @@ def test_one_gpu_alone_trains_and_is_held_against_its_limits(tmp_path: Path) -> 
     assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24]
     assert finding(document["judgement"], "device_speed")["state"] == "pass"
     assert done.returncode == 0
+
+
+def test_what_a_left_over_variable_costs_is_a_number(tmp_path: Path) -> None:
+    code, run, _ = bench(tmp_path, "--workload", "solo,ddp", "--what-if", "p2p")
+    assert code == 0
+    (found,) = run.experiments
+    assert [(arm.value, arm.missing) for arm in found.arms] == [("0", None), ("1", None)]
+    assert {row.wrong_elements for arm in found.arms for row in arm.rows} == {0}
+    on, off = (arm.rows[-1].bus_bandwidth_gb_per_s for arm in found.arms)
+    assert on > off

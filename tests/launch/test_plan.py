@@ -539,3 +539,16 @@ def test_a_long_list_of_signs_is_cut_short() -> None:
 def test_expecting_gpus_on_the_cpu_is_a_contradiction() -> None:
     error = refusal(make_node(), UsageError, device="cpu", expect_gpus=2)
     assert error.message == "--device cpu and --expect-gpus contradict each other"
+
+
+# Experiments
+
+
+def test_peer_to_peer_is_measured_between_gpus_only() -> None:
+    assert plan(node_of(2), what_if=("p2p",)).backend == "nccl"
+    on_cpu = refusal(CPU_NODE, UsageError, what_if=("p2p",))
+    assert on_cpu.message == "--what-if p2p compares NCCL with itself, and ranks on the CPU talk over gloo"
+    alone = refusal(node_of(1), UsageError, what_if=("p2p",))
+    assert alone.message == "--what-if p2p needs two GPUs: one has no peer"
+    launched = refusal(node_of(2), UsageError, Share("torchrun", 0, 2, "key"), what_if=("p2p",))
+    assert launched.message == "--what-if starts ranks of its own, and these belong to torchrun"

@@ -56,6 +56,23 @@ def test_ranks_of_other_parents_find_the_store_of_rank_0_beside_the_job(tmp_path
     assert (LISTEN_VARIABLE in seen[0], LISTEN_VARIABLE in seen[1]) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("backend", "chosen", "interface"),
+    [
+        ("gloo", None, "lo"),
+        ("gloo", "", "lo"),
+        ("gloo", "eth0", "eth0"),  # what the user's own training would take is measured
+        ("nccl", "eth0", "lo"),  # control only
+        ("nccl", None, "lo"),
+    ],
+)
+def test_gloo_takes_loopback_unless_it_carries_what_is_measured_and_the_user_chose(
+    tmp_path: Path, backend: str, chosen: str | None, interface: str
+) -> None:
+    base = {} if chosen is None else {"GLOO_SOCKET_IFNAME": chosen}
+    assert rank_environment(base, make_job(tmp_path, backend=backend), 0, 1)["GLOO_SOCKET_IFNAME"] == interface
+
+
 def test_children_see_the_chosen_devices_by_uuid_in_the_plans_order() -> None:
     environment = child_environment({"CUDA_VISIBLE_DEVICES": "0,1"}, ["GPU-b", "GPU-a"])
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"

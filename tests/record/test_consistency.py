@@ -67,7 +67,45 @@ def test_a_run_with_stages_and_host_use_fits_together() -> None:
     assert contradiction(Run.model_validate(document)) is None
 
 
+def hang(*ranks: int) -> Document:
+    """Evidence about these ranks."""
+    base = {"pid": 1, "phase": "ddp", "fence": 1, "collective": "all_reduce"}
+    times = {"t_s": 1.0, "deadline_s": 1.0, "gathered_in_s": 0.1}
+    return {"attempt": 0, "crew": "ranks", **times, "ranks": [{**base, "rank": rank} for rank in ranks]}
+
+
+def bisection(ranks: list[int], smallest: list[int] | None) -> Document:
+    """One trial of these ranks, and what came out."""
+    trial = {"ranks": ranks, "switch": None, "outcome": "hangs", "seconds": 1.0}
+    return {"trials": [trial], "repeated": True, "smallest": smallest}
+
+
+def experiment(sides: int, **row: float) -> Document:
+    """So many sides with one row each."""
+    whole = {"size_bytes": 1, "time_us": 1.0, "bus_bandwidth_gb_per_s": 1.0, "wrong_elements": 0, **row}
+    arms = [{"value": "0", "rows": [whole]}] * sides
+    return {"name": "p2p", "variable": "NCCL_P2P_DISABLE", "found": None, "ranks": 2, "arms": arms}
+
+
 BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
+    ("hang", lambda d: d.update(hang=hang(0, 7)), "hang names rank 7, the plan has 2"),
+    ("trial", lambda d: d.update(bisection=bisection([0, 9], None)), "bisection: ranks [0, 9] are none of the 2"),
+    ("nobody", lambda d: d.update(bisection=bisection([], None)), "bisection: ranks [] are none of the 2"),
+    ("smallest", lambda d: d.update(bisection=bisection([0], [0, -1])), "bisection: ranks [0, -1] are none of the 2"),
+    (
+        "untried",
+        lambda d: d.update(bisection=bisection([0, 1], [1])),
+        "bisection: the smallest failing set was not tried",
+    ),
+    ("one side", lambda d: d.update(experiments=[experiment(1)]), "experiment p2p has 1 sides, not 2"),
+    *(
+        (
+            name,
+            lambda d, name=name: d.update(experiments=[experiment(2, **{name: 0})]),
+            "experiment p2p: size, time and",
+        )
+        for name in ("size_bytes", "time_us", "bus_bandwidth_gb_per_s")
+    ),
     ("no devices", lambda d: d["plan"].update(devices=[]), "plan.devices is empty"),
     ("rank", lambda d: d["ranks"][0].update(device=2), "ranks names device 2, the plan has 2"),
     ("below 0", lambda d: d["ranks"][0].update(device=-1), "ranks names device -1, the plan has 2"),

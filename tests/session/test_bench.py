@@ -13,8 +13,10 @@ import pytest
 from gpubalance.checks.verdict import Verdict
 from gpubalance.errors import CannotMeasureError, UsageError
 from gpubalance.launch.lock import MeasuringLock
+from gpubalance.record.consistency import contradiction
 from gpubalance.record.run import Run as Record
 from gpubalance.session.bench import Doubt, Finished, bench
+from gpubalance.session.experiments import SIZES
 from gpubalance.settings import BenchSettings, Fault
 from gpubalance.testing.profiles import h200_node
 from tests.support import HEALTHY, SCRIPTED, slow, write_script
@@ -265,3 +267,59 @@ def test_the_clocks_of_the_machine_stand_in_the_record(run: Run) -> None:
     assert clocks is not None
     assert clocks.monotonic_s > 0
     assert clocks.boottime_s == pytest.approx(clocks.monotonic_s, abs=0.1)
+
+
+def touched(rate: float) -> dict[str, Any]:
+    """A trial in which every size has this rate."""
+    lines = [
+        ["event", "touch", {"size_bytes": size, "time_us": 1.0, "bus_bandwidth_gb_per_s": rate, "wrong_elements": 0}]
+        for size in SIZES
+    ]
+    return {"*": [["phase", "touch"], *lines, ["end"]]}
+
+
+def test_a_variable_that_was_left_on_is_measured_both_ways_and_its_cost_warned_of(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    script = {
+        "ranks-0": {"*": HEALTHY},
+        "touch NCCL_P2P_DISABLE=0": touched(328.0),
+        "touch NCCL_P2P_DISABLE=1": touched(41.0),
+    }
+    finished = run(script, workloads=("ddp",), what_if=("p2p",))
+    (experiment,) = finished.run.experiments
+    assert experiment.found == "1"
+    assert [arm.rows[-1].bus_bandwidth_gb_per_s for arm in experiment.arms] == [328.0, 41.0]
+    assert finished.judgement.sentence == "NCCL_P2P_DISABLE=1 is set here and costs a factor of 8.0"
+    assert finished.judgement.verdict is Verdict.WARN
+
+
+def test_an_experiment_after_a_failure_is_skipped_with_its_reason(run: Run) -> None:
+    finished = run({"*": [["phase", "ddp"], ["raise", "bad kernel"]]}, workloads=("ddp",), what_if=("p2p",))
+    assert finished.run.experiments == []
+    assert ("what-if p2p", "an earlier phase failed") in [(skip.what, skip.reason) for skip in finished.run.skipped]
+
+
+def test_a_hang_that_fresh_processes_repeat_fails_with_the_switch_that_cures_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpubalance.session.trial.STALL_S", 0.5)
+    hangs = [["phase", "touch"], ["fences", 1], ["sleep"]]
+    script = {
+        "ranks-0": {"*": [["phase", "ddp"], ["fences", 7], ["sleep"]]},
+        "touch": {"*": hangs},
+        "touch NCCL_P2P_DISABLE=1": touched(41.0),
+    }
+    finished = run(script, workloads=("ddp",), stall_s=0.5)
+    record = finished.run
+    assert record.hang is not None
+    assert record.hang.ras_missing == "no rank listens for it"
+    assert record.errors[0].message == "all ranks entered all_reduce 7 of ddp and none came back within 0.5 s"
+    assert record.bisection is not None
+    assert record.bisection.cures == ["NCCL_P2P_DISABLE=1"]
+    assert finished.judgement.verdict is Verdict.FAIL
+    assert finished.judgement.sentence.startswith(
+        "all-reduce over GPUs 0 and 1 hangs, works with NCCL_P2P_DISABLE=1: peer-to-peer is broken between them"
+    )
+    assert contradiction(record) is None

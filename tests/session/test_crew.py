@@ -30,6 +30,10 @@ class Listening:
     def __init__(self) -> None:
         self.edges: list[str] = []
         self.pids: dict[int, int] = {}
+        self.hung_in: str | None = None
+
+    def is_hung(self) -> bool:
+        return self.hung_in is not None
 
     def edge(self, name: str) -> None:
         self.edges.append(name)
@@ -219,3 +223,93 @@ def test_a_held_process_whose_turn_never_comes_is_ended(runner: Runner, tmp_path
     held = psutil.Process(first[0]["pid"])
     crew_runner.end()
     assert alive([held]) == []
+
+
+class Saying(Noting):
+    """A display that notes what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+HANGING = {
+    "*": [["phase", "ddp"], ["fences", 3], ["sleep"]],
+    "1": [["phase", "ddp"], ["fences", 2], ["sleep"]],
+    "touch": {"*": [["phase", "touch"], ["end"]]},
+}
+
+
+def test_a_hang_is_kept_said_at_once_and_searched_into(runner: Runner, tmp_path: Path) -> None:
+    display = Saying()
+    crew_runner = runner(HANGING, display)
+    crew_runner.stall_s, crew_runner.bisect = 0.5, "auto"
+    listened(crew_runner).hung_in = "nvmlDeviceGetPowerUsage on 1"
+    crew_runner.gathered.start_s -= 100.0
+    crew_runner.run(make_job(tmp_path))
+    hang, found = crew_runner.gathered.hang, crew_runner.gathered.bisection
+    assert hang is not None
+    assert 100.0 < hang.t_s < 200.0
+    assert hang.driver_silent == "nvmlDeviceGetPowerUsage on 1"
+    assert [rank.named for rank in hang.ranks] == [False, True]
+    assert found is not None
+    assert (found.repeated, found.left_out) == (False, None)
+    assert display.said[0].startswith(
+        "rank 1 did not enter all_reduce 3 of ddp: its process sleeps (state S), in do_sleep"
+    )
+    assert display.said[1].startswith("searching for the cause in fresh processes")
+    assert len(crew_runner.gathered.pids) == 4
+    assert left_behind(crew_runner) == []
+
+
+def test_no_search_where_none_is_wanted_and_the_reason_is_kept(runner: Runner, tmp_path: Path) -> None:
+    crew_runner = runner(HANGING)
+    crew_runner.stall_s = 0.5
+    crew_runner.run(make_job(tmp_path))
+    assert crew_runner.gathered.bisection is not None
+    assert crew_runner.gathered.bisection.left_out == "--bisect never was given"
+    assert crew_runner.gathered.bisection.trials == []
+
+
+def test_no_search_on_devices_that_a_stuck_process_still_holds(
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(processes: Any) -> list[int]:
+        assert end_ranks(processes) == []
+        return [4711]
+
+    monkeypatch.setattr(crew, "end_ranks", stuck)
+    crew_runner = runner(HANGING)
+    crew_runner.stall_s, crew_runner.bisect = 0.5, "auto"
+    crew_runner.run(make_job(tmp_path))
+    assert crew_runner.gathered.bisection is not None
+    assert crew_runner.gathered.bisection.left_out == "a process could not be killed and still holds its device"
+
+
+def test_a_hang_of_the_process_that_sees_all_devices_is_described_by_its_stack(runner: Runner, tmp_path: Path) -> None:
+    crew_runner = runner({"*": [["phase", "data_parallel"], ["sleep"]]})
+    crew_runner.stall_s, crew_runner.bisect = 0.5, "auto"
+    crew_runner.run(make_job(tmp_path, 4, crew="node"))
+    (error,) = crew_runner.gathered.errors
+    assert error.rank is None
+    assert error.message.startswith(
+        "the process that sees all devices made no progress for 0.5 s in data_parallel: "
+        "its process sleeps (state S), in do_sleep (testing/scripted_rank.py:"
+    )
+    assert crew_runner.gathered.hang is not None
+    (witness,) = crew_runner.gathered.hang.ranks
+    assert (witness.rank, witness.named) == (0, True)
+    assert '"phase": "data_parallel"' in (witness.last_line or "")
+    assert crew_runner.gathered.bisection is not None
+    assert crew_runner.gathered.bisection.left_out == "one process alone waits for no other rank"
+
+
+def test_a_rank_that_died_is_no_reason_to_search(runner: Runner, tmp_path: Path) -> None:
+    crew_runner = runner({**HANGING, "1": [["phase", "ddp"], ["fences", 2], ["kill", 9]]})
+    crew_runner.bisect = "auto"
+    crew_runner.run(make_job(tmp_path))
+    assert crew_runner.gathered.errors[0].kind == "killed"
+    assert (crew_runner.gathered.hang, crew_runner.gathered.bisection) == (None, None)
