@@ -26,6 +26,7 @@ from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.checks.verdict import Judgement
 from gpubalance.config import Kind, as_flag
 from gpubalance.errors import CannotMeasureError, UsageError
+from gpubalance.message_sizes import parse_sizes
 from gpubalance.record import file as files
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
@@ -59,6 +60,11 @@ def bench(
     margin: str | None = None,
     threshold: str | Sequence[str] = (),
     inject: str | Sequence[str] = (),
+    sizes: Texts | None = None,
+    collectives: Texts | None = None,
+    dtype: str = "float32",
+    nccl_tests_compat: bool = False,
+    jitter: bool = False,
     out: str | os.PathLike[str] | None = None,
     launcher: str = "auto",
     stall_timeout: str | float = "60s",
@@ -91,6 +97,13 @@ def bench(
             margin=None if margin is None else words.parse_margin(_checked("margin", Kind.TEXT, margin)),
             thresholds=_texts("threshold", threshold),
             inject=_faults(inject),
+            sizes=None if sizes is None else parse_sizes(str(as_flag("sizes", Kind.LIST, sizes))),
+            collectives=None
+            if collectives is None
+            else words.parse_collectives(",".join(_names("collectives", collectives))),
+            dtype=_checked("dtype", Kind.TEXT, dtype),
+            nccl_tests_compat=_checked("nccl_tests_compat", Kind.FLAG, nccl_tests_compat),
+            jitter=_checked("jitter", Kind.FLAG, jitter),
             out=_place(out),
             launcher=_checked("launcher", Kind.TEXT, launcher),
             force=_checked("force", Kind.FLAG, force),

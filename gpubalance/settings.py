@@ -24,6 +24,12 @@ EXPERIMENTS = ("p2p",)
 
 MODELS = ("mlp", "transformer")
 
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
+SYNONYMS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+"""How nccl-tests spells two of them."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+
 
 @dataclass(frozen=True)
 class Margin:
@@ -67,6 +73,12 @@ class BenchSettings:
     thresholds: tuple[str, ...] = ()
     """Other gates than the margin, as NAME=VALUE; see `gpubalance.thresholds`."""
     inject: tuple[Fault, ...] = ()
+    sizes: tuple[int, ...] | None = None
+    """Bytes of the messages that collectives move, before rounding."""
+    collectives: tuple[str, ...] | None = None
+    dtype: str = "float32"
+    nccl_tests_compat: bool = False
+    jitter: bool = False
     out: str | None = None
     launcher: str = "auto"
     """auto, env (adopt RANK and its kin whoever set them) or none."""
@@ -106,11 +118,24 @@ class BenchSettings:
         _each_fault_once(self.inject)
         for workload in self.workloads or ():
             _one_of("workload", workload, WORKLOADS)
+        self._check_collectives()
         if not self.sample_interval_s >= MIN_SAMPLE_INTERVAL_S:  # NaN is not either
             raise UsageError(
                 f"sample interval {self.sample_interval_s:g} s is below {MIN_SAMPLE_INTERVAL_S:g} s",
                 "faster queries disturb some cards and the driver refreshes utilization only every 0.1 to 1 s",
             )
+
+    def _check_collectives(self) -> None:
+        for name in self.collectives or ():
+            _one_of("collective", name, COLLECTIVES)
+        _one_of("dtype", self.dtype, DTYPES)
+        asked = {
+            "--sizes": self.sizes, "--collectives": self.collectives, "--dtype": self.dtype != "float32",
+            "--nccl-tests-compat": self.nccl_tests_compat, "--jitter": self.jitter,
+        }  # fmt: skip
+        flag = next((flag for flag, value in asked.items() if value), None)
+        if flag is not None and self.workloads is not None and "collectives" not in self.workloads:
+            raise UsageError(f"{flag} is about collectives, which --workload leaves out", "add collectives to it")
 
 
 @dataclass(frozen=True)
@@ -297,6 +322,12 @@ def parse_margin(text: str) -> Margin:
     except ValueError:
         raise UsageError(f"margin {text!r} is not WARN:FAIL in percent", "for example: --margin 5:10") from None
     return Margin(warn, fail)
+
+
+def parse_collectives(text: str) -> tuple[str, ...]:
+    """Read a list of collectives, each once, nccl-tests' own spellings too. Raises UsageError."""
+    names = (SYNONYMS.get(name, name) for name in parse_list(text.lower()))
+    return tuple(dict.fromkeys(names))
 
 
 def parse_list(text: str) -> tuple[str, ...]:

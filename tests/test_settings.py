@@ -21,6 +21,7 @@ from gpubalance.settings import (
     BenchSettings,
     Fault,
     Margin,
+    parse_collectives,
     parse_duration,
     parse_fault,
     parse_list,
@@ -319,3 +320,32 @@ def test_a_wrong_request_is_exit_code_two() -> None:
     with pytest.raises(UsageError) as raised:
         BenchSettings(nproc=0)
     assert raised.value.exit_code == ExitCode.USAGE == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("all_reduce", ("all_reduce",)),
+        ("alltoall,sendrecv", ("all_to_all", "send_recv")),
+        ("send_recv, sendrecv,BROADCAST", ("send_recv", "broadcast")),
+    ],
+)
+def test_collectives_are_known_by_both_spellings(text: str, names: tuple[str, ...]) -> None:
+    assert parse_collectives(text) == names
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"collectives": ("gather",)}, "collective 'gather' is not known"),
+        ({"dtype": "float64"}, "dtype 'float64' is not known"),
+        ({"sizes": (8,), "workloads": ("ddp",)}, "--sizes is about collectives, which --workload leaves out"),
+        ({"jitter": True, "workloads": ("ddp",)}, "--jitter is about collectives, which --workload leaves out"),
+        ({"dtype": "float16", "workloads": ("ddp",)}, "--dtype is about collectives, which --workload leaves out"),
+    ],
+)
+def test_collectives_that_cannot_be_measured_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        BenchSettings(**values)
+    assert refused.value.message == message
+    assert refused.value.next_step

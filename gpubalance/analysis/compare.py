@@ -25,6 +25,7 @@ MORE_IS_BETTER: Mapping[str, bool] = {
     "memory_copy": True,
     "h2d": True,
     "d2h": True,
+    "p2p": True,
     "memory": False,
 }
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpubalance.analysis.attribution import Attribution
 from gpubalance.analysis.balance import Balance, LinkLoss, balance_of
+from gpubalance.analysis.bandwidth import NOTHING, Bandwidth, bandwidth_of
 from gpubalance.analysis.causes import attribute_causes
 from gpubalance.analysis.host_links import HostFacts, host_facts
 from gpubalance.analysis.kinds import Kind, kinds_of, named_kinds
@@ -78,6 +79,8 @@ class Facts:
     host: HostFacts | None = None
     thermal: ThermalReach = NOT_LOADED
     """Whether the run was long enough to see what heat does."""
+    bandwidth: Bandwidth = NOTHING
+    """What the links let expect of collectives, and what was measured."""
 
     @property
     def first(self) -> AttemptFacts | None:
@@ -118,6 +121,7 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
         links=links,
         host=host_facts(run),
         thermal=thermal_reach(run),
+        bandwidth=bandwidth_of(run),
     )
 
 

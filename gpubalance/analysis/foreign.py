@@ -11,75 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpubalance.analysis.compare import GATED_BYTES
-from gpubalance.record.foreign import IN_PLACE, CollectiveTest, CopyMatrix, Foreign, TheirDevice
-from gpubalance.record.node import Device
+from gpubalance.analysis.foreign_copies import pair_copies
+from gpubalance.analysis.foreign_pairs import PLACEMENT_WORDS, Pair, Unpaired, What
+from gpubalance.record.foreign import IN_PLACE, CollectiveTest, Foreign
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow
-
-COPIES = {
-    "host_to_device_memcpy_ce": ("h2d", 1.0),
-    "device_to_host_memcpy_ce": ("d2h", 1.0),
-    "device_local_copy": ("memory_copy", 2.0),
-    "device_to_device_memcpy_write_ce": ("p2p", 1.0),
-}
-"""Tests of nvbandwidth that a run has as well, and the factor to our way of counting: a copy within a device is read
-and written, and nvbandwidth counts it once. Its write test copies from the device of the row to that of the column,
-by the engine of the former (testcases_ce.cpp), as a run does; the arrow in its heading points the other way."""
-
-PLACEMENT_WORDS = {"in_place": "in place", "out_of_place": "out of place"}
-
-
-@dataclass(frozen=True)
-class What:
-    """What a row of a collective is about."""
-
-    collective: str
-    ranks: int | None
-    dtype: str
-    mode: str
-    placement: str
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One number of both: GB/s, with the time of one operation in us where it is known."""
-
-    metric: str
-    """busbw, h2d, d2h, memory_copy or p2p."""
-    what: What | None
-    place: str
-    """GPU 3 by its NVML index, or all_reduce for a row of a collective."""
-    theirs: float
-    ours: float
-    theirs_us: float | None = None
-    ours_us: float | None = None
-    repeats: int = 1
-    """How many rows of the log it is the median of."""
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours / theirs as bandwidths; None where the log's number is 0."""
-        if self.theirs_us and self.ours_us:
-            return self.theirs_us / self.ours_us
-        return self.ours / self.theirs if self.theirs > 0 else None
-
-    @property
-    def gated(self) -> bool:
-        """False for what is shown and never judged: small collectives, and those replayed from a graph."""
-        return self.what is None or (self.what.size_bytes >= GATED_BYTES and self.what.mode == "eager")
-
-
-@dataclass(frozen=True)
-class Unpaired:
-    """Numbers of one side only, and why."""
-
-    side: str
-    """log or run."""
-    what: str
-    count: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +53,7 @@ class ForeignComparison:
 def compare_foreign(run: Run, log: Foreign) -> ForeignComparison:
     """Hold a run beside a log. Pure."""
     theirs, ours = _their_rows(log.tests), _our_rows(run)
-    copies, no_copies = _copies(run, log) if log.copies else ([], [])
+    copies, no_copies = pair_copies(run, log) if log.copies else ([], [])
     return ForeignComparison(
         tool=log.tool,
         run_started=run.started_at,
@@ -220,90 +156,6 @@ _ASPECTS = (
     ("placement", lambda placement: PLACEMENT_WORDS.get(placement, placement)),
     ("size_bytes", str),
 )
-
-
-def _copies(run: Run, log: Foreign) -> tuple[list[Pair], list[Unpaired]]:
-    pairs: list[Pair] = []
-    missing: list[Unpaired] = []
-    places, ours = _columns(run.plan.devices, log.devices), _our_copies(run)
-    for copy in log.copies:
-        metric, factor = COPIES.get(copy.test, ("", 1.0))
-        found = list(_copy_pairs(run, copy, metric, factor, places, ours))
-        pairs += found
-        if not found:
-            missing.append(Unpaired("log", copy.test, 1, "the run has no such copy"))
-    return pairs, missing
-
-
-Ends = tuple[int | None, int]
-"""Indices of devices: from which one (None: the host) to which one."""
-
-
-def _our_copies(run: Run) -> dict[tuple[str, Ends], float]:
-    """Copies of one device alone, where the links phase made them; else those of all devices at the same time."""
-    found: dict[tuple[str, Ends], float] = {}
-    for probe in run.probes:
-        ends = (None, probe.device)
-        found["h2d", ends] = probe.host_to_device_gb_per_s
-        found["d2h", ends] = probe.device_to_host_gb_per_s
-        found["memory_copy", ends] = probe.memory_copy_gb_per_s
-    links = getattr(run, "links", None)
-    for device in links.devices if links is not None else ():
-        alone = (device.to_device_gb_per_s, device.from_device_gb_per_s, device.memory_copy_gb_per_s)
-        for metric, value in zip(("h2d", "d2h", "memory_copy"), alone, strict=True):
-            if value is not None:
-                found[metric, (None, device.device)] = value
-    for peer in links.peers if links is not None else ():
-        if peer.looks_gb_per_s:
-            found["p2p", (peer.source, peer.target)] = statistics.median(peer.looks_gb_per_s)
-    return found
-
-
-def _copy_pairs(
-    run: Run,
-    copy: CopyMatrix,
-    metric: str,
-    factor: float,
-    places: Sequence[int | None],
-    ours: Mapping[tuple[str, Ends], float],
-) -> Iterator[Pair]:
-    for (which, (source, target)), value in ours.items():
-        if which != metric:
-            continue
-        row = 0 if source is None else places[source]
-        theirs = _cell(copy, row, places[target])
-        if theirs is not None:
-            names = [_device_name(run, index) for index in (source, target) if index is not None]
-            yield Pair(metric=metric, what=None, place=" to ".join(names), theirs=factor * theirs, ours=value)
-
-
-def _cell(copy: CopyMatrix, row: int | None, column: int | None) -> float | None:
-    if row is None or column is None or row >= len(copy.values) or column >= len(copy.values[row]):
-        return None
-    return copy.values[row][column]
-
-
-def _device_name(run: Run, index: int) -> str:
-    nvml_index = run.plan.devices[index].nvml_index
-    return f"device {index}" if nvml_index is None else f"GPU {nvml_index}"
-
-
-def _columns(devices: Sequence[Device], theirs: Sequence[TheirDevice]) -> list[int | None]:
-    """The column of each device of the run: by PCI address where all are found, else by CUDA's number."""
-    addresses = {_address(device.pci_bus_id): index for index, device in enumerate(theirs)}
-    by_address = [addresses.get(_address(device.pci_bus_id)) for device in devices]
-    if None not in addresses and all(index is not None for index in by_address):
-        return by_address
-    return [device.cuda_ordinal for device in devices]
-
-
-def _address(text: str | None) -> tuple[int, ...] | None:
-    """Domain, bus and device of 00000000:00:06, 0000:00:06 and 0000:00:06.0; None for what is none."""
-    parts = (text or "").split(".")[0].split(":")
-    try:
-        return tuple(int(part, 16) for part in parts) if len(parts) == 3 else None
-    except ValueError:
-        return None
 
 
 def _unlike(run: Run, log: Foreign) -> Iterator[Unlike]:

@@ -99,7 +99,11 @@ def _step_times(run: Run, steps: Steps, exposed_ms: float | None) -> Iterator[Fa
 
 def _of_collectives(run: Run) -> Iterator[Fact]:
     for row in run.collectives:
-        which = Collective(name=row.collective, mode=row.mode, dtype=row.dtype, size_bytes=row.size_bytes)
+        if row.backend != run.plan.backend:  # gloo beside NCCL says nothing about the links
+            continue
+        which = Collective(
+            name=row.collective, mode=row.mode, placement=row.placement, dtype=row.dtype, size_bytes=row.size_bytes
+        )
         yield Fact(metric="busbw", collective=which, value=_kept(row.bus_bandwidth_gb_per_s))
 
 

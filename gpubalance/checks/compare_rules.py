@@ -109,7 +109,9 @@ def collective_name(collective: Collective) -> str:
         if size < 1024:
             break
         size, unit = size / 1024, larger
-    extra = "".join(f" {word}" for word in (collective.mode, collective.dtype) if word not in ("eager", "float32"))
+    usual = ("eager", "float32", "in_place")
+    words = (collective.mode, collective.dtype, collective.placement)
+    extra = "".join(f" {word.replace('_', ' ')}" for word in words if word not in usual)
     return f"{collective.name} {size:.4g} {unit}{extra}"
 
 

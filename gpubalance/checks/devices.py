@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.sampled import Sampled
@@ -13,7 +13,7 @@ from gpubalance.checks.identity import device_label, rank_label
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 from gpubalance.record.samples import CounterReading
-from gpubalance.record.timings import DdpAttempt, RankMemory
+from gpubalance.record.timings import CollectiveRow, DdpAttempt, RankMemory
 
 XID_FAIL = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
 XID_INFO = frozenset({13, 31, 43, 45})
@@ -43,10 +43,16 @@ def check_results(run: Run, facts: Facts) -> list[Finding]:
                 "collective_data",
                 State.FAIL,
                 f"{row.collective} of {row.size_bytes} bytes gave {row.wrong_elements} wrong elements",
+                evidence=tuple(_first_wrong(row)),
                 next_step="do not train here: a link or a GPU corrupts data in silence",
             )
         )
     return findings + [finding for attempt in run.ddp if attempt.complete for finding in _losses(run, attempt)]
+
+
+def _first_wrong(row: CollectiveRow) -> Iterator[str]:
+    if row.first_wrong_rank is not None:
+        yield f"the first is element {row.first_wrong_index} of what rank {row.first_wrong_rank} got, {row.dtype}"
 
 
 def _losses(run: Run, attempt: DdpAttempt) -> list[Finding]:

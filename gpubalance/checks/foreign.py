@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpubalance.analysis.foreign import PLACEMENT_WORDS, ForeignComparison, Pair
+from gpubalance.analysis.foreign import ForeignComparison
+from gpubalance.analysis.foreign_pairs import PLACEMENT_WORDS, Pair
 from gpubalance.analysis.history import EXTRA_MARGIN
 from gpubalance.checks.compare_rules import TITLES, UNITS, WIDER, Rule, collective_name
 from gpubalance.checks.finding import Finding, State, counted, percent

@@ -11,6 +11,7 @@ from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
 from gpubalance.checks import (
+    bandwidth,
     devices,
     experiments,
     hang,
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     quality.check_identity,
     trust.check_trust,
     devices.check_results,
+    bandwidth.check_bandwidth,
     straggler.check_straggler,
     steps.check_transient,
     devices.check_memory,

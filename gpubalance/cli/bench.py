@@ -46,6 +46,24 @@ def bench_command(
         list[str] | None,
         typer.Option(metavar="FAULT", help="Play a fault, for example compute:rank=1,percent=20."),
     ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Messages of collectives in bytes: 8:8G:x2, or 64M,1G."),
+    ] = None,
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Of all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,send_recv.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="Of collectives: float32, bfloat16 or float16.")
+    ] = "float32",
+    nccl_tests_compat: Annotated[
+        bool, typer.Option("--nccl-tests-compat", help="Time collectives as nccl-tests does, to compare with it.")
+    ] = False,
+    jitter: Annotated[bool, typer.Option("--jitter", help="Time every single collective as well.")] = False,
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="Save the record there instead of in the state folder.")
     ] = None,
@@ -94,6 +112,7 @@ def bench_command(
     from gpubalance.cli.output import Exits, failing
     from gpubalance.cli.reports_option import parse_reports
     from gpubalance.cli.thresholds_option import origins_with_thresholds, thresholds_of
+    from gpubalance.message_sizes import parse_sizes
 
     exits = Exits(exit_style, on_no_verdict)
     with failing(exits):
@@ -109,6 +128,11 @@ def bench_command(
             margin=words.parse_margin(margin) if margin is not None else None,
             thresholds=thresholds_of(context, threshold),
             inject=tuple(words.parse_fault(text) for text in inject or ()),
+            sizes=parse_sizes(sizes) if sizes is not None else None,
+            collectives=words.parse_collectives(collectives) if collectives is not None else None,
+            dtype=dtype,
+            nccl_tests_compat=nccl_tests_compat,
+            jitter=jitter,
             out=out,
             launcher=launcher,
             force=force,

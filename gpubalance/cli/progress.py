@@ -17,6 +17,7 @@ LABELS = {
     "solo": "each device alone",
     "ddp": "DDP, fenced and overlapped",
     "collectives": "collectives",
+    "nccl_log": "NCCL's log, in fresh processes",
     "data_parallel": "DataParallel",
     "links": "copies over each link",
 }
@@ -42,7 +43,7 @@ class StderrDisplay:
 
     def phase(self, name: str, attempt: int) -> None:
         """A phase begins; shown with the seconds since the start."""
-        again = " (again)" if attempt else ""
+        again = " (again)" if attempt and name != "nccl_log" else ""
         text = f"[{time.monotonic() - self._start:5.1f} s] {LABELS.get(name, printable(name))}{again}"
         self._close()
         if self._live:

@@ -45,6 +45,8 @@ class Measured:
     skipped: list[Skipped] = field(default_factory=list)
     pass_number: int | None = None
     """Which of the job's passes this is; None for a whole crew."""
+    nccl_operations: list[tuple[str, int]] = field(default_factory=list)
+    """Collective and bytes, in the order in which NCCL was asked while it wrote its log."""
 
 
 def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
@@ -60,6 +62,9 @@ def collect_measured(job: Job, events: Events, start_s: float) -> Measured:
         links=collect_links(job, events.get(0, ())),
         memory=[] if job.passes else _memory(job, events),
         skipped=[Skipped(**_values(event)) for event in _named(events.get(0, ()), "skipped")] + _unreadable(events),
+        nccl_operations=[
+            (name, size) for event in _named(events.get(0, ()), "nccl_operations") for name, size in event["operations"]
+        ],
     )
 
 

@@ -58,7 +58,7 @@ def detect_share(environment: Mapping[str, str], wanted: str, nproc: int | None,
         return Share("own", note=_ignored(environment, "own ranks were asked for"))
     if torchrun or wanted == "env":
         return _adopt(environment, "torchrun" if torchrun else "env")
-    claims = [] if in_shell else certain_claims(environment)
+    claims = [claim for claim in certain_claims(environment) if not (in_shell and claim.launcher == "slurm")]
     of_ranks = [claim for claim in claims if not claim.of_a_node]
     if of_ranks:
         return _adopt_claim(environment, of_ranks)

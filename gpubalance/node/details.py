@@ -11,12 +11,14 @@ from typing import Any
 from gpubalance.node.nvml import Answer, Nvml
 from gpubalance.node.readings import (
     COUNTERS,
+    MAX_LINKS,
     SENTINELS,
     TICK,
     Reading,
     call_reader,
     constant_call_reader,
     field_reader,
+    link_count,
     take,
 )
 
@@ -38,8 +40,6 @@ P2P_KINDS = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 """nvmlGpuP2PCapsIndex_t as numbers: the binding's own constant for read is a tuple by a slip."""
 
 FABRIC_STATES = {0: "NOT_SUPPORTED", 1: "NOT_STARTED", 2: "IN_PROGRESS", 3: "COMPLETED"}
-MAX_LINKS = 18
-"""NVML_NVLINK_MAX_LINKS; a GPU answers INVALID_ARGUMENT or NOT_SUPPORTED beyond its own."""
 
 DETAILS = (
     Reading("temperature_slowdown_c", constant_call_reader(
@@ -198,7 +198,7 @@ def read_links(nvml: Nvml, index: int) -> tuple[list[dict[str, Any]], dict[str, 
     """The NVLinks that the GPU has, up or not: as many as it says, else as many as answer. And why some are null, by
     nvlink_active and nvlink_version; also where no link is listed because the first was refused.
     """
-    count = _link_count(nvml, index)
+    count = link_count(nvml, index)
     links: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
     for link in range(MAX_LINKS if count is None else count):
@@ -207,11 +207,6 @@ def read_links(nvml: Nvml, index: int) -> tuple[list[dict[str, Any]], dict[str, 
             return links, missing if links else {"nvlink_active": state.reason}
         links.append(_link(nvml, index, link, state, missing))
     return links, missing
-
-
-def _link_count(nvml: Nvml, index: int) -> int | None:
-    count = field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, index)
-    return count.value if count.reason is None and 0 <= count.value <= MAX_LINKS else None
 
 
 def _link(nvml: Nvml, index: int, link: int, state: Answer, missing: dict[str, str]) -> dict[str, Any]:

@@ -127,6 +127,16 @@ def event_reasons(nvml: Nvml, device: int) -> Answer:
     return nvml.ask("DeviceGetCurrentClocksThrottleReasons", device)
 
 
+MAX_LINKS = 18
+"""NVML_NVLINK_MAX_LINKS; a GPU answers INVALID_ARGUMENT or NOT_SUPPORTED beyond its own."""
+
+
+def link_count(nvml: Nvml, device: int) -> int | None:
+    """How many NVLinks the GPU says that it has; None where it does not say, or says nonsense."""
+    count = field_reader("NVML_FI_DEV_NVLINK_LINK_COUNT")(nvml, device)
+    return count.value if count.reason is None and 0 <= count.value <= MAX_LINKS else None
+
+
 AT_REST = (
     Reading("power_limit_w", call_reader("DeviceGetEnforcedPowerLimit", pick=lambda mw: mw / 1000), 100_000),
     Reading(

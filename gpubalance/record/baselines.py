@@ -21,7 +21,7 @@ from gpubalance.record.run import ModelSpec
 
 DEFAULT_NAME = "default"
 
-Metric = Literal["score", "step", "compute", "exposed", "busbw", "gemm", "memory_copy", "h2d", "d2h", "memory"]
+Metric = Literal["score", "step", "compute", "exposed", "busbw", "gemm", "memory_copy", "h2d", "d2h", "memory", "p2p"]
 
 
 class Collective(Record):
@@ -29,6 +29,7 @@ class Collective(Record):
 
     name: str
     mode: str
+    placement: str = "in_place"
     dtype: str
     size_bytes: int
 

@@ -51,6 +51,8 @@ def _devices(run: Run) -> Iterator[str]:
         "probes": (probe.rank for probe in run.probes),
         "memory": (memory.rank for memory in run.memory),
     }
+    ways = run.nccl.transports if run.nccl is not None else []
+    ranked["nccl.transports"] = (rank for way in ways for rank in (way.sender, way.receiver))
     for place, ranks in ranked.items():
         yield from (f"{place} names rank {i}, the plan has {count}" for i in ranks if not 0 <= i < count)
 
@@ -123,6 +125,9 @@ def _numbers(run: Run) -> Iterator[str]:
         "probes: host_to_device_gb_per_s": [probe.host_to_device_gb_per_s for probe in run.probes],
         "probes: device_to_host_gb_per_s": [probe.device_to_host_gb_per_s for probe in run.probes],
         "probes: launch_us": [probe.launch_us for probe in run.probes if probe.launch_us is not None],
+        "collectives: ranks": [row.ranks for row in run.collectives],
+        "collectives: size_bytes": [row.size_bytes for row in run.collectives],
+        "collectives: time_us": [row.time_us for row in run.collectives],
         "data_parallel: step_ms": [value for p in parallel for value in (p.step_ms, p.one_device_step_ms)],
         "data_parallel: number of devices": [
             len(values) for p in parallel for values in (p.shards, p.peak_memory_bytes)

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpubalance.record.collectives import CollectiveOptions
+
 JOB_VARIABLE = "GPUBALANCE_JOB"
 LISTEN_VARIABLE = "GPUBALANCE_LISTEN_FD"
 PARENT_VARIABLE = "GPUBALANCE_PARENT_PID"
@@ -56,6 +58,7 @@ class Job:
     """Variables that a rank sets before it imports torch."""
     touch_bytes: tuple[int, ...] = ()
     """Sizes of the touch phase's all-reduces."""
+    collectives: CollectiveOptions = field(default_factory=CollectiveOptions)
 
     def log_path(self, rank: int) -> Path:
         """Where rank writes its log."""
@@ -86,4 +89,7 @@ class Job:
         values["faults"] = tuple(values["faults"])
         values["passes"] = tuple(tuple(faults) for faults in values.get("passes", ()))
         values["touch_bytes"] = tuple(values["touch_bytes"])
+        options = values["collectives"]
+        lists = {name: tuple(options[name]) for name in ("sizes", "names")}
+        values["collectives"] = CollectiveOptions(**{**options, **lists})
         return cls(**values)

@@ -21,6 +21,7 @@ from gpubalance.record.timings import (
     DataParallelResult,
     DdpAttempt,
     DeviceProbe,
+    NcclFacts,
     RankInfo,
     RankMemory,
     SoloResult,
@@ -126,6 +127,8 @@ class Run(Record):
     solo: list[SoloResult] = Field(default_factory=list)
     probes: list[DeviceProbe] = Field(default_factory=list)
     collectives: list[CollectiveRow] = Field(default_factory=list)
+    nccl: NcclFacts | None = None
+    """Null when its log was not read; see `skipped` for why."""
     data_parallel: DataParallelResult | None = None
     links: Links | None = None
     memory: list[RankMemory] = Field(default_factory=list)

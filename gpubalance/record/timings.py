@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpubalance.record.base import Record
+from gpubalance.record.collectives import CollectiveName
 
 
 class FencedBlock(Record):
@@ -125,23 +126,87 @@ class DeviceProbe(Record):
     """Host time to launch one tiny kernel. Null in older runs."""
 
 
+class Jitter(Record):
+    """How much single operations differ: a pair of events around each, of each operation the slowest rank."""
+
+    operations: int
+    p50_us: float
+    p99_us: float
+    max_us: float
+    cv: float
+    """Standard deviation over mean."""
+
+
 class CollectiveRow(Record):
     """One collective at one size, with nccl-tests' definitions; GB is 1e9 bytes."""
 
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    collective: CollectiveName
     backend: str
     mode: Literal["eager", "graph"]
+    placement: Literal["in_place", "out_of_place"] = "in_place"
     ranks: int
     size_bytes: int
+    """S after nccl-tests' rounding."""
     dtype: str
     iterations: int
     time_us: float
-    """Mean over ranks of the time of one operation."""
+    """Mean over ranks of the time of one operation, by `clock`; bandwidths follow from it."""
     time_max_us: float
     """Slowest rank."""
+    clock: Literal["device", "host"] = "device"
+    """device: two events around the loop. host: from before the first launch to the end of the wait, as nccl-tests."""
+    device_time_us: float | None = None
+    device_time_max_us: float | None = None
+    host_time_us: float | None = None
+    host_time_max_us: float | None = None
     algorithm_bandwidth_gb_per_s: float
     bus_bandwidth_gb_per_s: float
     wrong_elements: int
+    """Sum over ranks, from a pass of its own that is not timed."""
+    first_wrong_rank: int | None = None
+    first_wrong_index: int | None = None
+    """Element of that rank's result."""
+    jitter: Jitter | None = None
+
+
+class Transport(Record):
+    """How NCCL moves data from one rank to another."""
+
+    sender: int
+    receiver: int
+    via: str
+    """P2P/CUMEM, P2P/IPC, SHM/direct/direct, NET/Socket/0 and their kin, in NCCL's words."""
+    channels: int
+
+
+class AlgorithmChoice(Record):
+    """What NCCL chose for one message."""
+
+    collective: CollectiveName
+    size_bytes: int
+    """S as in `CollectiveRow`."""
+    algorithm: str
+    """Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT."""
+    protocol: str
+    """LL, LL128, Simple."""
+    channels: int | None = None
+
+
+class NcclFacts(Record):
+    """What NCCL's log said in a short pass of its own, in fresh processes; null where no line said it."""
+
+    version: str | None = None
+    network: str | None = None
+    """What it would use between hosts; within one it only shows what was found."""
+    nvls_available: bool | None = None
+    nvls_channels: int | None = None
+    collective_channels: int | None = None
+    p2p_channels: int | None = None
+    rings_connected: bool | None = None
+    """Null when no rank said so: newer versions connect at the first operation."""
+    transports: list[Transport] = Field(default_factory=list)
+    choices: list[AlgorithmChoice] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
 
 
 class DataParallelResult(Record):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpubalance.analysis.bandwidth import Bandwidth
 from gpubalance.record.timings import CollectiveRow
-from gpubalance.reports.canvas import BLUE, GREEN, VERMILLION, WIDTH_PX, axes_in, svg_of
+from gpubalance.reports.canvas import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, WIDTH_PX, axes_in, svg_of
 from gpubalance.reports.chart import Chart
 
 if TYPE_CHECKING:
@@ -16,21 +17,42 @@ if TYPE_CHECKING:
 
 _HEIGHT = 330
 _MOST_TICKS = 10
-_COLOURS = {"all_reduce": BLUE, "all_gather": GREEN, "reduce_scatter": VERMILLION}
-_MARKERS = {"all_reduce": "o", "all_gather": "s", "reduce_scatter": "^"}
+_COLOURS = {"all_reduce": BLUE, "all_gather": GREEN, "reduce_scatter": VERMILLION, "all_to_all": ORANGE,
+            "send_recv": PURPLE, "broadcast": BLUE, "reduce": GREEN}  # fmt: skip
+_MARKERS = {"all_reduce": "o", "all_gather": "s", "reduce_scatter": "^", "all_to_all": "D", "send_recv": "v",
+            "broadcast": "P", "reduce": "X"}  # fmt: skip
 Curves = dict[tuple[str, str], list[tuple[int, float]]]
+Lines = Mapping[float, str]
+"""GB/s of a line across the chart -> what it is called."""
 
 
-def bandwidth_chart(rows: Sequence[CollectiveRow], missing: str) -> Chart:
-    """One curve a collective and mode; `missing` is why there are none."""
+def bandwidth_chart(rows: Sequence[CollectiveRow], bandwidth: Bandwidth, missing: str) -> Chart:
+    """One curve a collective and mode, in the faster placement, and the lines that are expected; `missing` is why there
+    are none.
+    """
     title = "Bus bandwidth of collectives"
     shows = "nccl-tests' busbw; GB = 1e9 bytes. Replayed from a CUDA graph a collective has no launch cost in it."
     if not rows:
         return Chart(title, shows, missing=missing)
-    curves: Curves = defaultdict(list)
+    best: dict[tuple[str, str, int], float] = {}
     for row in rows:
-        curves[row.collective, row.mode].append((row.size_bytes, row.bus_bandwidth_gb_per_s))
-    return Chart(title, shows, _svg(curves), None, ("no expected value yet",))
+        key = row.collective, row.mode, row.size_bytes
+        best[key] = max(row.bus_bandwidth_gb_per_s, best.get(key, 0.0))
+    curves: Curves = defaultdict(list)
+    for (collective, mode, size), value in best.items():
+        curves[collective, mode].append((size, value))
+    expected = [each.expected for each in bandwidth.largest if each.expected is not None]
+    lines = {each.gb_per_s: f"expected of {each.algorithm}, {each.gb_per_s:.0f}" for each in expected}
+    return Chart(title, shows, _svg(curves, lines), None, _notes(bandwidth))
+
+
+def _notes(bandwidth: Bandwidth) -> tuple[str, ...]:
+    """Where each line comes from, or why there is none."""
+    expected = [each.expected for each in bandwidth.largest if each.expected is not None]
+    texts = [f"expected {each.gb_per_s:.0f} GB/s because {each.because}" for each in expected]
+    reasons = [f"nothing is expected: {each.why_not}" for each in bandwidth.largest if each.why_not is not None]
+    none = "nothing is expected of gloo" if not bandwidth.largest else None
+    return tuple(dict.fromkeys([*texts, *reasons, *([none] if none else [])]))
 
 
 def size_text(size: float) -> str:
@@ -41,7 +63,7 @@ def size_text(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def _svg(curves: Curves) -> str:
+def _svg(curves: Curves, lines: Lines) -> str:
     sizes = sorted({size for points in curves.values() for size, _ in points})
 
     def draw(figure: Figure) -> None:
@@ -52,6 +74,8 @@ def _svg(curves: Curves) -> str:
             axes.plot(xs, ys, color=_COLOURS[collective], marker=_MARKERS[collective], markersize=4, linewidth=1.6,
                       linestyle="--" if graph else "-", fillstyle="none" if graph else "full",
                       label=f"{collective}, graph" if graph else collective)  # fmt: skip
+        for value, name in sorted(lines.items()):
+            axes.axhline(value, color=INK, linewidth=0.8, linestyle=":", label=name)
         axes.set_xscale("log", base=2)
         named = sizes[:: math.ceil(len(sizes) / _MOST_TICKS)]
         axes.set_xticks(named, [size_text(size) for size in named])

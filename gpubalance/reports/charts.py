@@ -10,6 +10,7 @@ from gpubalance.reports.chart_bandwidth import bandwidth_chart
 from gpubalance.reports.chart_bars import memory_chart, step_chart, time_chart
 from gpubalance.reports.chart_matrix import matrix_chart
 from gpubalance.reports.chart_utilization import utilization_chart
+from gpubalance.reports.collective_lines import own_rows
 from gpubalance.reports.probe_tables import link_matrix
 
 
@@ -22,7 +23,7 @@ def run_charts(run: Run, facts: Facts) -> list[Chart]:
         utilization_chart(run.samples, run.phases, names, _useful_by_device(run, facts), on_cpu=on_cpu),
         time_chart(first) if first else Chart("Compute and wait", "", missing=missing),
         memory_chart(facts.memory, names),
-        bandwidth_chart(run.collectives, why_not(run, "collectives")),
+        bandwidth_chart(own_rows(run), facts.bandwidth, why_not(run, "collectives")),
         step_chart(first.balance) if first else Chart("What the step is made of", "", missing=missing),
         matrix_chart(run, names),
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpubalance.analysis.experiments import Cost, costs_of
+from gpubalance.message_sizes import size_text
 from gpubalance.record.experiment import Experiment
 from gpubalance.record.run import Run
-from gpubalance.reports.workload_lines import size_text
 
 
 def experiment_lines(run: Run) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from gpubalance.analysis.foreign import PLACEMENT_WORDS, ForeignComparison, Pair, Unpaired, What
+from gpubalance.analysis.foreign import ForeignComparison
+from gpubalance.analysis.foreign_pairs import PLACEMENT_WORDS, Pair, Unpaired, What
 from gpubalance.checks.compare_rules import TITLES
 from gpubalance.checks.finding import State, counted
 from gpubalance.checks.foreign import ForeignJudgement

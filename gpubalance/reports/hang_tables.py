@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gpubalance.message_sizes import size_text
 from gpubalance.record.hang import entered_words, process_words
 from gpubalance.record.run import Run
 from gpubalance.reports.experiment_lines import experiment_lines
 from gpubalance.reports.table import NONE, Column, Table, number, words
-from gpubalance.reports.workload_lines import size_text
 
 
 def hang_table(run: Run) -> Table:

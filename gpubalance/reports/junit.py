@@ -41,6 +41,7 @@ WORKLOAD_OF = {
     "low_clock": "solo", "collective_data": "collectives", "link": "links", "link_data": "links",
     "link_limit": "links", "nvlinks_up": "links", "peer_access": "links", "host_link": "links",
     "shared_uplink": "links",
+    "busbw": "collectives", "nccl_transport": "collectives", "jitter": "collectives",
 }  # fmt: skip
 """Finding of a run -> the workload that it judges."""
 

@@ -171,7 +171,7 @@ def _useful(judgement: Judgement, first: AttemptFacts) -> Mapping[int, float | N
 
 def _bus_bandwidth(record: Record, _judgement: AnyJudgement) -> Iterator[Sample]:
     for row in record.collectives if isinstance(record, Run) else ():
-        labels = (row.collective, str(row.size_bytes), row.mode, row.backend, row.dtype, str(row.ranks))
+        labels = (row.collective, str(row.size_bytes), row.mode, row.placement, row.backend, row.dtype, str(row.ranks))
         yield labels, row.bus_bandwidth_gb_per_s * 1e9
 
 
@@ -207,6 +207,13 @@ def _host_copies(field: str) -> Samples:
 def _communication(_record: Record, judgement: AnyJudgement) -> Iterator[Sample]:
     links = judgement.facts.links if isinstance(judgement, Judgement) else None
     yield (), None if links is None or links.score is None else links.score / 100
+
+
+def _expected_bandwidth(_record: Record, judgement: AnyJudgement) -> Iterator[Sample]:
+    largest = judgement.facts.bandwidth.largest if isinstance(judgement, Judgement) else ()
+    for each in largest:
+        if each.expected is not None:
+            yield (each.collective, str(each.size_bytes), each.expected.algorithm), each.expected.gb_per_s * 1e9
 
 
 def _speed(value: Callable[[DeviceProbe], float]) -> Samples:
@@ -253,7 +260,9 @@ METRICS = (
     Metric("rank_blame_seconds", "What of the lost time in a step is owed to the rank.", RANK, _by_rank(_blame)),
     Metric("rank_useful_ratio", "Share of a step in which the device of the rank computes.", RANK, _by_rank(_useful)),
     Metric("collective_bus_bandwidth_bytes_per_second", "Bus bandwidth of a collective, as nccl-tests defines it.",
-           ("collective", "size_bytes", "mode", "backend", "dtype", "ranks"), _bus_bandwidth),
+           ("collective", "size_bytes", "mode", "placement", "backend", "dtype", "ranks"), _bus_bandwidth),
+    Metric("collective_expected_bytes_per_second", "What the links let expect of a collective's largest message.",
+           ("collective", "size_bytes", "algorithm"), _expected_bandwidth),
     Metric("communication_ratio", "Slowest link between devices over the median of its class.", (), _communication),
     Metric("link_bytes_per_second", "Copy from one device to another, nothing else running.", LINK, _peers("looks")),
     Metric("link_both_ways_bytes_per_second", "The same, while the opposite direction copies as well.", LINK,

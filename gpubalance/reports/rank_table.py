@@ -15,6 +15,11 @@ from gpubalance.record.run import Run
 from gpubalance.reports.many_ranks import others_line, worst_ranks
 
 NONE = "-"
+LEGEND = (
+    "compute: a rank's own work, median; wait: for the slowest rank, mean; blame: its part of the loss; "
+    "speed: against the reference rank"
+)
+GPU_LEGEND = "; useful: device time over the real step; SM: of GPM; NVML: any kernel, waiting as well"
 MOST_RANKS = 16
 """Rows of the table: two nodes of eight."""
 HEADINGS = (
@@ -39,7 +44,12 @@ def rank_lines(run: Run, facts: Facts) -> list[str]:
     rows = [_cpu_row(facts, first, rank, speeds) if on_cpu else _gpu_row(facts, first, rank, speeds) for rank in ranks]
     names = [f"rank {rank} is {device_label(run.plan.devices[first.device_of_rank[rank]])}" for rank in ranks]
     reasons = _reason_lines(run, [facts.sampled[rank] for rank in ranks if rank < len(facts.sampled)])
-    return [*aligned([*headings, *rows]), *others_line(first, ranks), *names, *reasons]
+    return [*aligned([*headings, *rows]), *others_line(first, ranks), legend(on_cpu=on_cpu), *names, *reasons]
+
+
+def legend(*, on_cpu: bool) -> str:
+    """What the columns are, in the README's words."""
+    return f"{LEGEND}." if on_cpu else f"{LEGEND}{GPU_LEGEND}."
 
 
 def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> list[str]:

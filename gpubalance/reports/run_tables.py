@@ -9,6 +9,15 @@ from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement
 from gpubalance.record.run import Run
 from gpubalance.reports.chart import device_name
+from gpubalance.reports.collective_lines import (
+    PLACES,
+    TYPES,
+    count_of,
+    definitions_text,
+    own_rows,
+    redop_of,
+    root_of,
+)
 from gpubalance.reports.common_tables import (
     IDENTITY,
     SPEED,
@@ -171,35 +180,62 @@ def _cpu_cells(facts: Facts, rank: int) -> tuple[str, ...]:
 
 
 def collective_table(run: Run) -> Table:
-    """Every collective at every size, eager and replayed from a CUDA graph."""
+    """Every collective at every size with nccl-tests' columns, eager and replayed from a CUDA graph."""
     columns = (
-        *words("collective", "mode"),
+        *words("collective", "placement", "mode", "backend"),
         Column("ranks"),
-        Column("size", "bytes"),
+        Column("size", "B"),
+        Column("count", "elements"),
+        *words("type", "redop"),
+        Column("root"),
         Column("time", "us"),
         Column("slowest", "us"),
+        Column("host", "us"),
         Column("algbw", "GB/s"),
         Column("busbw", "GB/s"),
-        Column("wrong"),
+        Column("#wrong"),
     )
     rows = tuple(
         (
             row.collective,
+            PLACES[row.placement],
             row.mode,
+            row.backend,
             str(row.ranks),
             str(row.size_bytes),
+            str(count_of(row)),
+            TYPES.get(row.dtype, row.dtype),
+            redop_of(row),
+            str(root_of(row)),
             number(row.time_us, 1),
             number(row.time_max_us, 1),
+            number(row.host_time_us, 1),
             f"{row.algorithm_bandwidth_gb_per_s:.4g}",
             f"{row.bus_bandwidth_gb_per_s:.4g}",
             str(row.wrong_elements),
         )
         for row in run.collectives
     )
-    nccl = "GB = 1e9 bytes, nccl-tests' definitions, in place"
-    return Table(
-        "Collectives", columns, rows, (nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL",)
+    return Table("Collectives", columns, rows, (definitions_text(run, own_rows(run)),) if rows else ())
+
+
+def nccl_table(run: Run) -> Table:
+    """What NCCL's log says of each message."""
+    choices = run.nccl.choices if run.nccl is not None else []
+    columns = (*words("collective"), Column("size", "B"), *words("algorithm", "protocol"), Column("channels"))
+    rows = tuple(
+        (choice.collective, str(choice.size_bytes), choice.algorithm, choice.protocol, number(choice.channels))
+        for choice in choices
     )
+    return Table("What NCCL chose, by its log", columns, rows)
+
+
+def transport_table(run: Run) -> Table:
+    """Which way NCCL moves data between two ranks."""
+    ways = run.nccl.transports if run.nccl is not None else []
+    columns = (Column("from rank"), Column("to rank"), *words("via"), Column("channels"))
+    rows = tuple((str(way.sender), str(way.receiver), way.via, str(way.channels)) for way in ways)
+    return Table("Which way NCCL moves data, by its log", columns, rows)
 
 
 def speed_table(run: Run) -> Table:
@@ -259,6 +295,8 @@ def more_tables(run: Run) -> list[Table]:
         hang_table(run),
         search_table(run),
         collective_table(run),
+        nccl_table(run),
+        transport_table(run),
         matrix_table(run),
         link_table(run),
         host_link_table(run),

@@ -16,13 +16,14 @@ from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.untrusted import STDIN
+from gpubalance.reports.collective_lines import bandwidth_lines
 from gpubalance.reports.experiment_lines import experiment_lines
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
 from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import rank_lines
-from gpubalance.reports.workload_lines import bandwidth_lines, heat_lines, throughput_lines
+from gpubalance.reports.workload_lines import heat_lines, throughput_lines
 
 WIDTH = 80
 MOST_FINDINGS = 40
@@ -46,7 +47,8 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
         _verdict_lines(judgement),
         [Line(line) for line in _fold(_score_lines(judgement))],
         [Line(line) for line in _fold(rank_lines(run, facts), "       ")],
-        [Line(line) for line in _fold([*throughput_lines(run, facts), *bandwidth_lines(run), *experiment_lines(run)])],
+        [Line(line) for line in _fold(throughput_lines(run, facts))],
+        [Line(line) for line in _fold([*bandwidth_lines(run, facts.bandwidth), *experiment_lines(run)])],
         [Line(line) for line in _fold(link_lines(run, facts))],
         [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
     ]

@@ -1,12 +1,11 @@
-"""Lines about throughput and bandwidth."""
+"""Lines about throughput."""
 
 from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.thermal import LOOK_BACK_S, STILL_RISING_C
 from gpubalance.record.run import Run
-from gpubalance.record.timings import CollectiveRow, DataParallelResult
-from gpubalance.reports.rank_table import aligned
+from gpubalance.record.timings import DataParallelResult
 
 
 def heat_lines(facts: Facts) -> list[str]:
@@ -62,52 +61,3 @@ def _rate(samples_per_s: float) -> str:
     if samples_per_s >= 10_000:
         return f"{samples_per_s / 1000:.0f} k samples/s"
     return f"{samples_per_s:.0f} samples/s"
-
-
-def bandwidth_lines(run: Run) -> list[str]:
-    """The collectives, with nccl-tests' columns; replayed from a CUDA graph they have no launch cost in them."""
-    if not run.collectives:
-        return []
-    graphs = {(row.collective, row.size_bytes): row for row in run.collectives if row.mode == "graph"}
-    eager = [row for row in run.collectives if row.mode == "eager"]
-    headings = [
-        ["collective", "ranks", "size", "time", "algbw", "busbw", "wrong"],
-        ["", "", "", "us", "GB/s", "GB/s", ""],
-    ]
-    if graphs:
-        headings = [[*headings[0], "graph", "busbw"], [*headings[1], "us", "GB/s"]]
-    rows = [_row(row) + (_graph_cells(graphs.get((row.collective, row.size_bytes))) if graphs else []) for row in eager]
-    nccl = "GB = 1e9 bytes, nccl-tests' definitions, float32 in place"
-    return [
-        *aligned([*headings, *rows], names=1),
-        nccl if run.plan.backend == "nccl" else "gloo: not comparable with NCCL",
-    ]
-
-
-def _row(row: CollectiveRow) -> list[str]:
-    return [
-        row.collective,
-        str(row.ranks),
-        size_text(row.size_bytes),
-        f"{row.time_us:.1f}",
-        _bandwidth(row.algorithm_bandwidth_gb_per_s),
-        _bandwidth(row.bus_bandwidth_gb_per_s),
-        str(row.wrong_elements),
-    ]
-
-
-def _graph_cells(row: CollectiveRow | None) -> list[str]:
-    return ["-", "-"] if row is None else [f"{row.time_us:.1f}", _bandwidth(row.bus_bandwidth_gb_per_s)]
-
-
-def _bandwidth(gb_per_s: float) -> str:
-    """Two decimals as nccl-tests prints them, four where those would say 0.0."""
-    return f"{gb_per_s:.2f}" if gb_per_s >= 0.1 else f"{gb_per_s:.4f}"
-
-
-def size_text(size: int) -> str:
-    """64 MiB, 1 GiB, 12 B."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"

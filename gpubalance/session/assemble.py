@@ -14,7 +14,7 @@ from gpubalance.record.experiment import Experiment
 from gpubalance.record.hang import Bisection, HangReport
 from gpubalance.record.node import Node
 from gpubalance.record.run import Plan, Run, RunError, Setting, Skipped
-from gpubalance.record.timings import DdpAttempt
+from gpubalance.record.timings import DdpAttempt, NcclFacts
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.sampling.collect import collect_samples
 from gpubalance.session.clocks import ClockMark, clock_mark
@@ -40,6 +40,7 @@ class Gathered:
     shared_with: str | None = None
     """Who else was measuring when this run began."""
     began: ClockMark = field(default_factory=clock_mark)
+    nccl: NcclFacts | None = None
 
     @property
     def ddp(self) -> DdpAttempt | None:
@@ -74,6 +75,7 @@ def assemble_run(
         solo=[solo for m in measured for solo in m.solo],
         probes=[probe for m in measured for probe in m.probes],
         collectives=[row for m in measured for row in m.collectives],
+        nccl=gathered.nccl,
         data_parallel=next((m.data_parallel for m in measured if m.data_parallel is not None), None),
         links=next((m.links for m in measured if m.links is not None), None),
         memory=[memory for m in measured[:1] for memory in m.memory],

@@ -1,8 +1,8 @@
 """`gpubalance bench`: can this node train evenly? The whole story, top to bottom.
 
 look at the node -> plan -> ranks (solo, ddp, collectives) -> look again if somebody seems slow beside the others, or
-beside what it used to be -> one process that sees all devices (links, data_parallel) -> one record -> facts,
-findings, verdict.
+beside what it used to be -> read NCCL's log where the links are the question -> one process that sees all devices
+(links, data_parallel) -> one record -> facts, findings, verdict.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from gpubalance.analysis.facts import attempt_facts
+from gpubalance.checks.bandwidth import needs_nccl_log
 from gpubalance.checks.straggler import needs_confirmation
 from gpubalance.checks.verdict import Judgement, judge
 from gpubalance.child import die_with_parent, end_with_launcher
@@ -26,12 +27,14 @@ from gpubalance.launch.lock import MeasuringLock
 from gpubalance.launch.plan import make_plan
 from gpubalance.launch.signals import interruptible
 from gpubalance.launch.start import RANK_MODULE, child_environment
+from gpubalance.record.job import Job
 from gpubalance.record.run import Plan, Run
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.assemble import Gathered, assemble_run
 from gpubalance.session.crew import CrewRunner
 from gpubalance.session.display import Display, Silent
-from gpubalance.session.jobs import first_job, node_job, rotated_job
+from gpubalance.session.jobs import asks_for_all, first_job, node_job, rotated_job
+from gpubalance.session.nccl_log import logging_job, read_logs, why_not_logged
 from gpubalance.session.share import Orders, serve
 from gpubalance.session.workspace import workspace
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
@@ -137,9 +140,8 @@ def _measure(
         sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
         try:
             _run_crews(
-                settings, plan, folder, runner,
-                lambda: doubt is not None and doubt(assemble_run(settings, node, plan, gathered, sensor)),
-            )  # fmt: skip
+                settings, plan, folder, runner, doubt, lambda: assemble_run(settings, node, plan, gathered, sensor)
+            )
         except Interrupted as interrupted:
             gathered.interrupted_by = interrupted.signal_number
         finally:
@@ -151,31 +153,60 @@ def _measure(
 
 
 def _run_crews(
-    settings: BenchSettings, plan: Plan, folder: Path, runner: CrewRunner, doubts: Callable[[], bool]
+    settings: BenchSettings,
+    plan: Plan,
+    folder: Path,
+    runner: CrewRunner,
+    doubt: Doubt | None,
+    so_far: Callable[[], Run],
 ) -> None:
     gathered = runner.gathered
-    job = first_job(settings, plan, folder)
+    job = first_job(settings, plan, folder, os.environ)
     node = node_job(job, plan)
     if job.phases:
         if node.phases:
             runner.hold(node)
         runner.run(job)
-    suspicion = None if gathered.errors else _suspicion(settings, plan, runner, doubts)
+    suspicion = None if gathered.errors else _suspicion(settings, plan, runner, lambda: bool(doubt and doubt(so_far())))
     if suspicion is not None:
         runner.display.say(f"{suspicion}: {ROTATED}")
         runner.run(rotated_job(job))
+    if plan.backend == "nccl" and "collectives" in job.phases and not gathered.errors:
+        _read_log(settings, job, runner, so_far)
     if node.phases and not gathered.errors:
         runner.run(node)
-    if gathered.errors:
-        begun = {phase.name for measured in gathered.measured for phase in measured.phases}
-        for name in node.phases:
-            if name not in begun:
-                gathered.skip(name, "an earlier phase failed")
+    _skip_unreached(gathered, node)
     for name in settings.what_if:
         if gathered.errors:
             gathered.skip(f"what-if {name}", "an earlier phase failed")
         else:
             runner.experiment(job)
+
+
+def _skip_unreached(gathered: Gathered, job: Job) -> None:
+    """After a failure: what never began."""
+    begun = {phase.name for measured in gathered.measured for phase in measured.phases}
+    for name in job.phases if gathered.errors else ():
+        if name not in begun:
+            gathered.skip(name, "an earlier phase failed")
+
+
+def _read_log(settings: BenchSettings, job: Job, runner: CrewRunner, so_far: Callable[[], Run]) -> None:
+    """Fresh processes cost some seconds, most of them the import of torch: worth it when the links are the question, or
+    when a bandwidth is not what it should be and the algorithm may explain it.
+    """
+    if not asks_for_all(settings) and not needs_nccl_log(so_far()):
+        runner.gathered.skip("NCCL's log", "no bandwidth is below its gate")
+        return
+    reason = why_not_logged(os.environ)
+    if reason is not None:
+        runner.gathered.skip("NCCL's log", reason)
+        return
+    logging = logging_job(job, os.environ)
+    runner.run(logging)
+    runner.gathered.nccl = read_logs(logging, runner.gathered.measured[-1])
+    if runner.gathered.nccl is None:
+        runner.gathered.skip("NCCL's log", "NCCL wrote no line into it")
 
 
 def _suspicion(settings: BenchSettings, plan: Plan, runner: CrewRunner, doubts: Callable[[], bool]) -> str | None:

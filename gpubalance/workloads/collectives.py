@@ -1,180 +1,191 @@
-"""Collectives with nccl-tests' definitions: algbw = S / t, busbw = algbw x factor, GB = 1e9 bytes, sizes binary.
+"""Collectives with nccl-tests' definitions (`gpubalance.record.collectives`), each size checked in a pass of its own.
 
-S is what nccl-tests counts: the whole buffer of a rank for all_reduce, the large side for the other two. The time is
-the mean over ranks of back-to-back operations, one wait at the end; before the clock starts, one operation that is
-not timed brings all ranks together on the device. In-place where nccl-tests has it. Each size is checked in a pass of
-its own with small rank-dependent integers, whose sums are exact.
-
-https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+The time is the mean over ranks of back-to-back operations, one wait at the end. In place where nccl-tests has it and
+torch's call can do it; out of place as well where that is asked for.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
 
+from gpubalance.record.collectives import (
+    ELEMENT_BYTES,
+    IN_PLACE,
+    OUT_OF_PLACE,
+    PLACEMENTS,
+    CollectiveOptions,
+    bus_factor,
+    rounded_sizes,
+)
+from gpubalance.workloads.collective_timing import (
+    ITERATIONS,
+    Times,
+    choose_iterations,
+    first_line,
+    graph_times,
+    jitter,
+    over_ranks,
+    timed,
+)
 from gpubalance.workloads.context import Context
+from gpubalance.workloads.gloo_beside import measure_gloo
+from gpubalance.workloads.operations import Buffers, Operation, build
 from gpubalance.workloads.timed_loop import FenceCounter, collector_off
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-SIZES = {"nccl": (8 * KIB, 64 * MIB, GIB), "gloo": (8 * KIB, MIB, 16 * MIB)}
-NAMES = ("all_reduce", "all_gather", "reduce_scatter")
-ITERATIONS = 20
-MINIMUM_S = 0.04
-"""Small operations are repeated until the loop is long against its own ends."""
-
-ALIGNMENT = 16
-"""nccl-tests rounds the count of a rank down to 16 bytes."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One collective on its buffers: `run` does it once, `fill` prepares it, `wrong` counts wrong elements."""
-
-    name: str
-    size_bytes: int
-    run: Callable[[], object]
-    fill: Callable[[], object]
-    wrong: Callable[[], int]
-
-
-def bus_factor(name: str, ranks: int) -> float:
-    """Busbw / algbw: 2(n-1)/n for all_reduce, (n-1)/n for the other two."""
-    share = (ranks - 1) / ranks
-    return 2 * share if name == "all_reduce" else share
+RESERVE_BYTES = 2 * 2**30
+"""Left free on a GPU for NCCL's own buffers and for comparing."""
+RESERVE_CPU_BYTES = 2**28
 
 
 def run(context: Context) -> None:
-    """All collectives at all sizes; a line for each."""
-    fences = FenceCounter(context.log)
-    for size in SIZES[context.job.backend]:
-        if not _fits(context, size):
-            context.log.write(
-                "skipped", what=f"collectives of {size} bytes", reason="a device has too little free memory"
-            )
-            continue
-        for name in NAMES:
-            _measure(context, fences, build(name, size, context))
+    """All collectives at all sizes that fit; a line for each, and one for gloo beside NCCL."""
+    options = context.job.collectives
+    sizes = fitting(context, options)
+    work = Work(context, options)
+    if sizes:
+        buffers = Buffers(sizes[-1], options.dtype, context.device, two=needs_two(options))
+        for name, placement in planned(options):
+            for size in rounded_sizes(name, sizes, context.world, ELEMENT_BYTES[options.dtype]):
+                if not work.measure(build(name, placement, size, context, buffers)):
+                    break
+        del buffers
     if context.device.type == "cuda":
         torch.cuda.empty_cache()
+        measure_gloo(context, work.fences, sizes)
 
 
-def _fits(context: Context, size: int) -> bool:
-    """Every rank must have the buffers twice over."""
-    free = torch.cuda.mem_get_info()[0] if context.device.type == "cuda" else 8 * size
-    return all(rank_free > 4 * size for rank_free in context.gather(free))
+def planned(options: CollectiveOptions) -> Iterator[tuple[str, str]]:
+    """Collectives and placements, in order."""
+    for name in options.names:
+        placements = PLACEMENTS.get(name, (IN_PLACE,))
+        for placement in placements if options.every_placement else placements[-1:]:
+            yield name, placement
 
 
-def build(name: str, size: int, context: Context) -> Operation:
-    """The operation on float32, in place: one buffer, and this rank's part of it."""
-    ranks, rank = context.world, context.rank
-    parts = 1 if name == "all_reduce" else ranks
-    count = size // parts // ALIGNMENT * ALIGNMENT // 4
-    whole = torch.empty(count * parts, device=context.device)
-    part = whole if parts == 1 else whole[rank * count : (rank + 1) * count]
-    pattern = (torch.arange(count, device=context.device) % 13).float()
-    own = pattern + rank
-    total = pattern * ranks + ranks * (ranks - 1) / 2
-
-    def fill() -> None:
-        if name == "reduce_scatter":
-            whole.view(parts, count).copy_(own.expand(parts, count))
-        else:
-            part.copy_(own)
-
-    def wrong() -> int:
-        if name == "all_gather":
-            offsets = torch.arange(ranks, device=context.device, dtype=torch.float32).view(ranks, 1)
-            return int((whole.view(ranks, count) != pattern + offsets).sum())
-        return int((part != total).sum())
-
-    operations: dict[str, Callable[[], object]] = {
-        "all_reduce": lambda: dist.all_reduce(whole, group=context.data),
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=context.data),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=context.data),
-    }
-    return Operation(name, count * parts * 4, operations[name], fill, wrong)
+def needs_two(options: CollectiveOptions) -> bool:
+    """Whether something lies out of place."""
+    return any(placement == OUT_OF_PLACE for _, placement in planned(options))
 
 
-def _measure(context: Context, fences: FenceCounter, operation: Operation) -> None:
-    operation.fill()
-    try:
-        with fences.entering():
-            operation.run()
-            context.clock.wait()
-    except (RuntimeError, ValueError) as error:
-        if context.job.backend != "gloo":
-            raise
-        context.log.left()
-        context.log.write("skipped", what=f"{operation.name} over gloo", reason=str(error).splitlines()[0])
-        return
-    wrong = sum(context.gather(operation.wrong()))
-    with collector_off():
-        first_s = context.agree_on_max(_seconds(context, fences, operation.run, 5))
-        iterations = max(ITERATIONS, math.ceil(MINIMUM_S / first_s))
-        _log(
-            context,
-            operation,
-            "eager",
-            iterations,
-            _seconds(context, fences, operation.run, iterations),
-            wrong,
+def fitting(context: Context, options: CollectiveOptions) -> list[int]:
+    """The sizes that every rank has room for; the others are told as skipped."""
+    usable = min(context.gather(_usable_bytes(context))) // (2 if needs_two(options) else 1)
+    fits = [size for size in options.sizes if size <= usable]
+    if len(fits) < len(options.sizes) and context.rank == 0:
+        smallest = next(size for size in options.sizes if size > usable)
+        context.log.write(
+            "skipped",
+            what=f"collectives of {smallest} bytes and more",
+            reason=f"the rank with least free memory has room for {max(0, usable)} bytes a buffer",
         )
-        if context.device.type == "cuda":
-            _log(context, operation, "graph", *_graph(context, fences, operation), wrong)
+    return fits
 
 
-def _seconds(context: Context, fences: FenceCounter, run: Callable[[], object], iterations: int) -> float:
-    """Seconds of one operation on this rank, from `iterations` of them back to back."""
-    with fences.entering():
-        context.meet()
-        run()
-        begin = context.clock.mark()
-        for _ in range(iterations):
-            run()
-        end = context.clock.mark()
-        context.clock.wait()
-    return context.clock.milliseconds(begin, end) / 1000 / iterations
+def _usable_bytes(context: Context) -> int:
+    if context.device.type == "cuda":
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info()[0] - RESERVE_BYTES
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1]) // context.world - RESERVE_CPU_BYTES
+    return 0
 
 
-def _graph(context: Context, fences: FenceCounter, operation: Operation) -> tuple[int, float]:
-    """The same loop captured in a CUDA graph: no launch cost of the host in it.
+class Work:
+    """Measures one operation after another; remembers which collectives cannot be captured."""
 
-    The graph is dropped before this returns: one that holds NCCL work makes destroy_process_group wait for ever.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(ITERATIONS):
-            operation.run()
-    seconds = _seconds(context, fences, graph.replay, 3) / ITERATIONS
-    graph.reset()
-    del graph
-    torch.cuda.synchronize()
-    return 3 * ITERATIONS, seconds
+    def __init__(self, context: Context, options: CollectiveOptions) -> None:
+        self.context = context
+        self.options = options
+        self.fences = FenceCounter(context.log)
+        self._without_graph: set[str] = set()
+
+    def measure(self, operation: Operation) -> bool:
+        """Check it, time it, write its lines. False when the backend does not have it."""
+        context = self.context
+        self.fences.what = operation.name
+        with torch.no_grad():
+            checked = self._checked(operation)
+            if checked is None:
+                return False
+            with collector_off():
+                iterations = self._iterations(operation)
+                times = timed(context, self.fences, operation.run, iterations)
+                shaken = jitter(context, self.fences, operation.run, iterations) if self.options.jitter else None
+                self._log(operation, "eager", iterations, times, {**checked, "jitter": shaken})
+                if context.device.type == "cuda" and operation.name not in self._without_graph:
+                    self._graph(operation, times.device_s, checked)
+        return True
+
+    def _iterations(self, operation: Operation) -> int:
+        return ITERATIONS if self.options.compat else choose_iterations(self.context, self.fences, operation.run)
+
+    def _checked(self, operation: Operation) -> dict[str, Any] | None:
+        """One operation on fresh data, which is not timed; None over gloo where torch refuses it."""
+        context = self.context
+        operation.fill()
+        try:
+            with self.fences.entering():
+                operation.run(0)
+                context.clock.wait()
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            if context.job.backend != "gloo" or _is_broken(error):
+                raise
+            context.log.left()
+            self._skip(f"{operation.name} of {self.options.dtype} over gloo", first_line(error))
+            return None
+        found = operation.wrong()
+        every = context.gather((found.elements, found.first))
+        bad = next((rank for rank, (count, _) in enumerate(every) if count), None)
+        return {
+            "wrong_elements": sum(count for count, _ in every),
+            "first_wrong_rank": bad,
+            "first_wrong_index": None if bad is None else every[bad][1],
+        }
+
+    def _graph(self, operation: Operation, eager_s: float, checked: dict[str, Any]) -> None:
+        result = graph_times(self.context, self.fences, operation, eager_s)
+        if isinstance(result, str):
+            self._without_graph.add(operation.name)
+            self._skip(f"graph of {operation.name}", result)
+            return
+        self._log(operation, "graph", *result, checked)
+
+    def _skip(self, what: str, reason: str) -> None:
+        if self.context.rank == 0:
+            self.context.log.write("skipped", what=what, reason=reason)
+
+    def _log(self, operation: Operation, mode: str, iterations: int, times: Times, more: dict[str, Any]) -> None:
+        context, clock = self.context, "host" if self.options.compat else "device"
+        found = over_ranks(context, times)
+        time_us = found[f"{clock}_time_us"]
+        bandwidth = operation.size_bytes / time_us / 1e3
+        if context.rank != 0:
+            return
+        context.log.write(
+            "collective",
+            collective=operation.name,
+            backend=context.job.backend,
+            mode=mode,
+            placement=operation.placement,
+            ranks=context.world,
+            size_bytes=operation.size_bytes,
+            dtype=self.options.dtype,
+            iterations=iterations,
+            time_us=time_us,
+            time_max_us=found[f"{clock}_time_max_us"],
+            clock=clock,
+            algorithm_bandwidth_gb_per_s=bandwidth,
+            bus_bandwidth_gb_per_s=bandwidth * bus_factor(operation.name, context.world),
+            **found,
+            **more,
+        )
 
 
-def _log(context: Context, operation: Operation, mode: str, iterations: int, seconds: float, wrong: int) -> None:
-    times = context.gather(seconds)
-    mean = sum(times) / len(times)
-    bandwidth = operation.size_bytes / mean / 1e9
-    if context.rank != 0:
-        return
-    context.log.write(
-        "collective",
-        collective=operation.name,
-        backend=context.job.backend,
-        mode=mode,
-        ranks=context.world,
-        size_bytes=operation.size_bytes,
-        dtype="float32",
-        iterations=iterations,
-        time_us=1e6 * mean,
-        time_max_us=1e6 * max(times),
-        algorithm_bandwidth_gb_per_s=bandwidth,
-        bus_bandwidth_gb_per_s=bandwidth * bus_factor(operation.name, context.world),
-        wrong_elements=wrong,
-    )
+def _is_broken(error: BaseException) -> bool:
+    """A peer that went away, which is no word about what gloo can do."""
+    return any(word in str(error) for word in ("Connection", "closed by peer", "imed out", "Read error", "reset"))

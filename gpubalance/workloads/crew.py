@@ -11,7 +11,7 @@ import torch
 
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.rank_log import RankLog
-from gpubalance.workloads import collectives, data_parallel, ddp, links, load, passes, solo, touch
+from gpubalance.workloads import collectives, data_parallel, ddp, links, load, nccl_log, passes, solo, touch
 from gpubalance.workloads.clock import Clock, CudaClock, HostClock
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.process_group import data_group, join_control, leave
@@ -21,6 +21,7 @@ PHASES: dict[str, Callable[[Context], None]] = {
     "ddp": ddp.run,
     "passes": passes.run,
     "collectives": collectives.run,
+    "nccl_log": nccl_log.run,
     "data_parallel": data_parallel.run,
     "links": links.run,
     "load": load.run,

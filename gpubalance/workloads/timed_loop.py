@@ -92,12 +92,14 @@ class FenceCounter:
     def __init__(self, log: RankLog) -> None:
         self._log = log
         self.count = 0
+        self.what = "collective"
+        """What is entered where nobody says it."""
 
     @contextmanager
-    def entering(self, what: str = "collective") -> Iterator[None]:
+    def entering(self, what: str | None = None) -> Iterator[None]:
         """Log the entry, and remember that an error in here is a collective's."""
         self.count += 1
-        self._log.entering(self.count, what)
+        self._log.entering(self.count, what or self.what)
         yield
         self._log.left()
 

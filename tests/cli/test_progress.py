@@ -143,7 +143,7 @@ def test_a_reader_that_left_does_not_end_the_measurement(
 
 
 def test_every_workload_has_words_for_it() -> None:
-    assert set(LABELS) == {"join", *WORKLOADS}
+    assert set(LABELS) == {"join", "nccl_log", *WORKLOADS}
 
 
 def test_a_phase_without_words_goes_by_its_name(stderr: Open) -> None:

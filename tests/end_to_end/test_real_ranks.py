@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from gpubalance.launch.start import RANK_MODULE
+from gpubalance.record.collectives import NAMES, bus_factor
 from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
 from gpubalance.testing.profiles import h200_node
@@ -52,6 +53,32 @@ def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(tmp_path:
     assert document["judgement"]["facts"]["memory"]["score"] is None
     columns = run.samples.devices[0].columns
     assert max(value for value in columns["cpu_percent"] if value is not None) > 50
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_collective_moves_the_right_data_over_gloo(tmp_path: Path, dtype: str) -> None:
+    """All seven, at sizes that need rounding; what this torch cannot do over gloo is skipped by its word."""
+    out = tmp_path / "run.json"
+    asked = ("--collectives", "all_reduce,all_gather,reduce_scatter,alltoall,broadcast,reduce,sendrecv")
+    done = run_cli(
+        *SMALL, "--workload", "collectives", *asked, "--sizes", "8,1000,64K", "--dtype", dtype, "--jitter",
+        "--out", str(out),
+    )  # fmt: skip
+    run = load_run(out)
+    assert not run.errors, done.stderr
+    assert {row.wrong_elements for row in run.collectives} == {0}
+    assert {(row.backend, row.mode, row.dtype, row.ranks) for row in run.collectives} == {("gloo", "eager", dtype, 2)}
+    refused = {skip.what.split()[0] for skip in run.skipped if skip.what.endswith(f"of {dtype} over gloo")}
+    assert {row.collective for row in run.collectives} == set(NAMES) - refused
+    assert {"all_reduce", "broadcast", "send_recv"} <= set(NAMES) - refused
+    gathered = [row for row in run.collectives if row.collective == "all_gather"]
+    assert [row.size_bytes for row in gathered] == [992, 65536] * (len(gathered) // 2)  # 8 rounds to nothing
+    for row in run.collectives:
+        assert row.jitter is not None
+        assert row.host_time_us is not None
+        algorithm, bus = row.algorithm_bandwidth_gb_per_s, row.bus_bandwidth_gb_per_s
+        assert algorithm == pytest.approx(row.size_bytes / row.time_us / 1e3)
+        assert bus == pytest.approx(algorithm * bus_factor(row.collective, 2))
 
 
 def test_a_fault_is_named_confirmed_and_fails(tmp_path: Path) -> None:
@@ -222,7 +249,7 @@ def test_a_stranger_on_the_usual_port_is_never_met(tmp_path: Path) -> None:
     stranger.stdout.readline()
     try:
         environment = command_environment(MASTER_PORT="29500", XDG_STATE_HOME=str(tmp_path))
-        done = run_cli(*SMALL, "--workload", "collectives", env=environment)
+        done = run_cli(*SMALL, "--workload", "collectives", "--sizes", "8K", env=environment)
         assert done.returncode == 0, done.stdout
         assert psutil.Process(stranger.pid).is_running()
     finally:

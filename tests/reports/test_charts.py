@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubalance.analysis.balance import Balance
+from gpubalance.analysis.bandwidth import NOTHING
 from gpubalance.analysis.memory import DeviceMemory, Memory
 from gpubalance.checks.verdict import judge
 from gpubalance.record.file import load_record
@@ -236,12 +237,25 @@ class TestBars:
 class TestBandwidth:
     def test_sizes_and_kinds(self) -> None:
         rows = [row(), row("graph"), row(size_bytes=2**13, bus_bandwidth_gb_per_s=0.2)]
-        chart = bandwidth_chart(rows, "")
+        chart = bandwidth_chart(rows, NOTHING, "")
         assert {"8 KiB", "1 GiB", "all_reduce", "all_reduce, graph", "busbw, GB/s"} <= set(texts(chart))
-        assert chart.notes == ("no expected value yet",)
+        assert chart.notes == ("nothing is expected of gloo",)
+
+    def test_what_is_expected_is_a_line_and_a_note_that_says_why(self) -> None:
+        chart = charts_of(pair(100.0, 100.0, collectives=[row()]))["Bus bandwidth of collectives"]
+        assert "expected of Ring, 371" in texts(chart)
+        assert chart.notes == ("expected 371 GB/s because 18 links x 20.6 GB/s, ring",)
+
+    def test_where_nothing_is_expected_the_reason_stands_below(self) -> None:
+        devices = [make_gpu(index, compute_capability_major=12, nvlinks_up=4) for index in range(2)]
+        run = pair(100.0, 100.0, collectives=[row()])
+        other = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": devices})})
+        chart = charts_of(other)["Bus bandwidth of collectives"]
+        assert not [text for text in texts(chart) if text.startswith("expected")]
+        assert chart.notes == ("nothing is expected: NCCL's rate for links of these GPUs is not known",)
 
     def test_many_sizes_do_not_write_over_one_another(self) -> None:
-        shown = texts(bandwidth_chart([row(size_bytes=2**power) for power in range(3, 33)], ""))
+        shown = texts(bandwidth_chart([row(size_bytes=2**power) for power in range(3, 33)], NOTHING, ""))
         assert len([text for text in shown if text.endswith("B")]) == 10
 
     @pytest.mark.parametrize(

@@ -143,7 +143,9 @@ def test_the_document_keeps_collectives_and_hostile_text() -> None:
     document = strict(compare_text(held([snapshot(HEALTHY)], HEALTHY), HOSTILE, "\udcff"))
     assert (document["base"], document["new"]) == (HOSTILE, "\udcff")
     busbw = [change["collective"] for change in document["judgement"]["comparison"]["changes"] if change["collective"]]
-    assert busbw[0] == {"name": "all_reduce", "mode": "eager", "dtype": "float32", "size_bytes": 8192}
+    assert busbw[0] == {
+        "name": "all_reduce", "mode": "eager", "placement": "in_place", "dtype": "float32", "size_bytes": 8192,
+    }  # fmt: skip
     strict(compare_text(hostile(), "a", "b"))
 
 

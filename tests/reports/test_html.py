@@ -214,7 +214,7 @@ class TestContent:
     def test_tables_of_a_real_run(self) -> None:
         found = tables(kept_page(ROOT / "examples/runs/h200x2-healthy.json"))
         assert len(found["Collectives"]) == 19
-        assert found["Collectives"][1][:4] == ["all_reduce", "eager", "2", "8192"]
+        assert found["Collectives"][1][:4] == ["all_reduce", "in place", "eager", "nccl"]
         assert ["out", "h200x2-healthy.json", "flag"] in found["Settings"]
         assert ["links", "not part of this version"] in found["Not measured"]
 

@@ -150,6 +150,7 @@ def test_what_was_not_measured_has_no_sample(name: str, absent: set[str]) -> Non
 def test_bandwidth_is_in_bytes_a_second_by_collective_and_size() -> None:
     (sample,) = metrics_of(pair(100.0, 100.0, collectives=[row()]))["collective_bus_bandwidth_bytes_per_second"]
     labels = {"collective": "all_reduce", "size_bytes": "1073741824", "mode": "eager", "backend": "nccl",
+              "placement": "in_place",
               "dtype": "float32", "ranks": "2"}  # fmt: skip
     assert sample == (labels, pytest.approx(325.37e9))
 

@@ -10,7 +10,7 @@ from gpubalance.checks.verdict import judge
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.samples import Column
-from gpubalance.reports.rank_table import CPU_HEADINGS, HEADINGS, aligned, rank_lines
+from gpubalance.reports.rank_table import CPU_HEADINGS, HEADINGS, aligned, legend, rank_lines
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.reports.helpers import pair, sampled, with_own_memory
 
@@ -153,3 +153,12 @@ def test_without_ddp_there_is_no_table() -> None:
 
 def test_columns_are_as_wide_as_their_widest_cell_and_numbers_stand_to_the_right() -> None:
     assert aligned([["a", "long"], ["100", "1"]]) == ["  a  long", "100     1"]
+
+
+@pytest.mark.parametrize(("on_cpu", "more"), [(False, "; useful: device time over the real step"), (True, "")])
+def test_what_the_columns_are_stands_below_them(on_cpu: bool, more: str) -> None:
+    run = make_run([make_attempt(steady([100.0, 100.0]))], on_cpu=on_cpu)
+    (line,) = [line for line in table(run) if line.startswith("compute: a rank's own work, median; wait: ")]
+    assert line == legend(on_cpu=on_cpu)
+    assert ("; useful" in line) is bool(more)
+    assert more in line

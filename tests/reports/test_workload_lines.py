@@ -1,24 +1,16 @@
-"""Throughput and bandwidth, against values worked out by hand."""
+"""Throughput, against values worked out by hand."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from gpubalance.checks.verdict import judge
 from gpubalance.record.run import Run
-from gpubalance.reports.workload_lines import bandwidth_lines, throughput_lines
+from gpubalance.reports.workload_lines import throughput_lines
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
-from tests.reports.helpers import kept, pair, parallel, row, sampled, without_ddp
+from tests.reports.helpers import kept, pair, parallel, sampled, without_ddp
 
 
 def throughput(run: Run) -> list[str]:
     return throughput_lines(run, judge(run).facts)
-
-
-def bandwidth(*rows: Any, on_cpu: bool = False) -> list[str]:
-    return bandwidth_lines(make_run([], collectives=list(rows), on_cpu=on_cpu))
 
 
 def test_ddp_is_held_against_one_device_and_against_all_together() -> None:
@@ -87,51 +79,6 @@ def test_devices_that_are_all_fed_are_not_mentioned() -> None:
 def test_memory_that_nobody_holds_is_not_divided_by() -> None:
     run = pair(100.0, 100.0, data_parallel=parallel(peak_memory_bytes=[5, 0]))
     assert throughput(run)[-1].endswith("with the whole batch; use DDP.")
-
-
-def test_collectives_stand_in_a_table_with_the_columns_of_nccl_tests() -> None:
-    assert bandwidth(row(), row(collective="all_gather", size_bytes=8192, time_us=32.3, wrong_elements=4)) == [
-        "collective  ranks   size    time   algbw   busbw  wrong",
-        "                              us    GB/s    GB/s",
-        "all_reduce      2  1 GiB  3300.0  325.37  325.37      0",
-        "all_gather      2  8 KiB    32.3  325.37  325.37      4",
-        "GB = 1e9 bytes, nccl-tests' definitions, float32 in place",
-    ]
-
-
-def test_replays_of_a_graph_stand_beside_their_eager_row() -> None:
-    lines = bandwidth(row(), row("graph", time_us=3200.0, bus_bandwidth_gb_per_s=335.54), row(size_bytes=2**20))
-    assert lines == [
-        "collective  ranks   size    time   algbw   busbw  wrong   graph   busbw",
-        "                              us    GB/s    GB/s             us    GB/s",
-        "all_reduce      2  1 GiB  3300.0  325.37  325.37      0  3200.0  335.54",
-        "all_reduce      2  1 MiB  3300.0  325.37  325.37      0       -       -",
-        "GB = 1e9 bytes, nccl-tests' definitions, float32 in place",
-    ]
-
-
-def test_bandwidths_over_gloo_are_not_comparable_and_it_is_said() -> None:
-    assert bandwidth(row(backend="gloo"), on_cpu=True)[-1] == "gloo: not comparable with NCCL"
-
-
-def test_without_collectives_there_is_no_table() -> None:
-    assert bandwidth() == []
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(2**30, "1 GiB"), (3 * 2**29, "1536 MiB"), (64 * 2**20, "64 MiB"), (8192, "8 KiB"), (1000, "1000 B"), (4, "4 B")],
-)
-def test_sizes_are_exact_in_the_largest_unit_that_divides_them(size: int, shown: str) -> None:
-    assert f"  {shown}  " in bandwidth(row(size_bytes=size))[2]
-
-
-@pytest.mark.parametrize(
-    ("gb_per_s", "shown"),
-    [(325.371, "325.37"), (0.1, "0.10"), (0.0999, "0.0999"), (0.00042, "0.0004"), (0.0, "0.0000")],
-)
-def test_small_bandwidths_keep_digits_that_say_something(gb_per_s: float, shown: str) -> None:
-    assert bandwidth(row(algorithm_bandwidth_gb_per_s=gb_per_s))[2].split()[5] == shown
 
 
 def test_a_slow_rank_in_one_attempt_does_not_change_the_throughput_of_the_first() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from gpubalance.record.collectives import NAMES, CollectiveOptions
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.node import Device
 from gpubalance.record.run import Plan
-from gpubalance.session.jobs import first_job, node_job, rotated_job
+from gpubalance.session.jobs import collective_options, first_job, node_job, rotated_job
 from gpubalance.settings import BenchSettings, Fault
 from gpubalance.testing.runs import make_gpu, make_run
 
@@ -102,3 +103,37 @@ def test_jobs_write_to_different_files() -> None:
 def test_a_collective_may_take_longer_than_the_parent_waits_so_that_the_parent_comes_first() -> None:
     settings = BenchSettings(stall_s=45.0)
     assert job_of(make_gpu(0), settings=settings).group_timeout_s > settings.stall_s
+
+
+GIB = 2**30
+
+
+def options(backend: str = "nccl", capability: int = 9, **settings: Any) -> CollectiveOptions:
+    plan = plan_of(*[make_gpu(index, compute_capability_major=capability) for index in range(2)], backend=backend)
+    return collective_options(BenchSettings(**settings), plan)
+
+
+def test_beside_training_collectives_are_few_and_quick() -> None:
+    few = CollectiveOptions(sizes=(8192, 64 * 2**20, GIB), names=("all_reduce", "all_gather", "reduce_scatter"))
+    assert options() == options(workloads=("ddp", "collectives")) == few
+    assert options("gloo").sizes == (8192, 2**20, 16 * 2**20)
+
+
+@pytest.mark.parametrize(("capability", "last"), [(8, 4 * GIB), (9, 4 * GIB), (10, 8 * GIB)])
+def test_alone_they_are_all_up_to_the_size_that_is_judged(capability: int, last: int) -> None:
+    found = options(capability=capability, workloads=("collectives",))
+    assert (found.names, found.every_placement, found.sizes[0], found.sizes[-1]) == (NAMES, True, 8, last)
+    assert options("gloo", workloads=("collectives",)).sizes[-1] == 16 * 2**20
+
+
+def test_what_was_asked_for_counts() -> None:
+    found = options(sizes=(8,), collectives=("reduce",), dtype="float16", nccl_tests_compat=True, jitter=True)
+    assert found == CollectiveOptions((8,), ("reduce",), "float16", every_placement=True, compat=True, jitter=True)
+
+
+def test_compat_has_nccl_schedule_as_nccl_tests_asks_unless_the_user_said_otherwise() -> None:
+    name = "NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE"
+    asked = BenchSettings(nccl_tests_compat=True)
+    assert first_job(asked, plan_of(make_gpu(0)), FOLDER, {}).environment == {name: "1"}
+    assert first_job(asked, plan_of(make_gpu(0)), FOLDER, {name: "0"}).environment == {}
+    assert first_job(BenchSettings(), plan_of(make_gpu(0)), FOLDER, {}).environment == {}

@@ -1,0 +1,130 @@
+"""Bus bandwidth beside nccl-tests' on the same machine: `python -m tests.benchmarks.against_nccl_tests FOLDER [OUT]`.
+
+FOLDER holds all_reduce_perf and its kin, built against the NCCL that torch loads (both versions are printed). The two
+programs take turns, five times each; printed are medians. Wanted: all_reduce within 1 %, the others within 2 %, from
+64 MiB to 4 GiB; small messages replayed from a graph within 15 % of nccl-tests' -G.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+BINARIES = {
+    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf", "broadcast": "broadcast_perf", "reduce": "reduce_perf", "send_recv": "sendrecv_perf",
+}  # fmt: skip
+TURNS = 5
+LARGE, SMALL = ("64M", "4G", 2), ("8", "64K", 8)
+LIMITS = {"all_reduce": 0.01}
+OTHERS, SMALL_LIMIT = 0.02, 0.15
+ENVIRONMENT = {"NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE": "1", "NCCL_DEBUG": "WARN"}
+"""nccl-tests' way of scheduling, and no pass that reads NCCL's log."""
+
+Key = tuple[str, str, int]
+Times = dict[Key, list[float]]
+Sizes = tuple[str, str, int]
+
+
+def theirs(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -> tuple[dict[Key, float], str]:
+    """Microseconds by collective, placement and size; and the line with versions."""
+    begin, end, factor = sizes
+    command = [str(folder / BINARIES[name]), "-g", str(gpus), "-b", begin, "-e", end, "-f", str(factor)]
+    text = subprocess.run(
+        [*command, *(["-G", "20"] if graph else [])], capture_output=True, text=True, check=True
+    ).stdout
+    found: dict[Key, float] = {}
+    for line in text.splitlines():
+        cells = line.split()
+        if not re.match(r"\s+\d", line) or len(cells) < 12 or cells[0] == "0":
+            continue
+        *_, out_time, _, _, _, in_time, _, _, _ = cells
+        found[name, "out_of_place", int(cells[0])] = float(out_time)
+        found[name, "in_place", int(cells[0])] = float(in_time)
+    return found, text.splitlines()[0]
+
+
+def ours(name: str, sizes: Sizes, gpus: int, *, mode: str) -> tuple[dict[Key, float], str]:
+    """The same of this program."""
+    begin, end, factor = sizes
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run.json"
+        subprocess.run(
+            [sys.executable, "-m", "gpubalance", "bench", "--nproc", str(gpus), "--workload", "collectives",
+             "--collectives", name, "--sizes", f"{begin}:{end}:x{factor}", "--force", "--fail-on", "never",
+             "--out", str(out)],
+            env={**os.environ, **ENVIRONMENT}, capture_output=True, check=True,
+        )  # fmt: skip
+        run = json.loads(out.read_text())["run"]
+    rows = [row for row in run["collectives"] if row["mode"] == mode and row["backend"] == "nccl"]
+    times = {(row["collective"], row["placement"], row["size_bytes"]): row["time_us"] for row in rows}
+    return times, f"gpubalance {run['gpubalance_version']} {run['ranks'][0]['versions']}"
+
+
+def in_turns(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -> tuple[Times, Times, list[str]]:
+    """Both, one after the other, so that what changes on the machine changes for both."""
+    both: tuple[Times, Times] = (defaultdict(list), defaultdict(list))
+    said: list[str] = []
+    for _ in range(TURNS):
+        for kept, (times, versions) in zip(
+            both,
+            (
+                theirs(folder, name, sizes, gpus, graph=graph),
+                ours(name, sizes, gpus, mode="graph" if graph else "eager"),
+            ),
+            strict=True,
+        ):
+            said.append(versions)
+            for key, value in times.items():
+                kept[key].append(value)
+    return *both, list(dict.fromkeys(said))
+
+
+def main() -> None:
+    folder, gpus = Path(sys.argv[1]), int(os.environ.get("GPUS", "2"))
+    rows: list[dict[str, object]] = []
+    versions: list[str] = []
+    for graph, sizes in ((False, LARGE), (True, SMALL)):
+        for name, binary in BINARIES.items():
+            if not (folder / binary).exists():
+                continue
+            reference, own, said = in_turns(folder, name, sizes, gpus, graph=graph)
+            versions += said
+            for key in sorted(set(reference) & set(own), key=lambda key: (key[1], key[2])):
+                middle = [statistics.median(times[key]) for times in (reference, own)]
+                limit = SMALL_LIMIT if graph else LIMITS.get(name, OTHERS)
+                rows.append({
+                    "collective": name, "mode": "graph" if graph else "eager", "placement": key[1],
+                    "size_bytes": key[2],
+                    "nccl_tests_us": middle[0], "gpubalance_us": middle[1], "difference": middle[1] / middle[0] - 1,
+                    "wanted": limit, "within": abs(middle[1] / middle[0] - 1) <= limit,
+                    "all_nccl_tests_us": reference[key], "all_gpubalance_us": own[key],
+                })  # fmt: skip
+    table = Table("collective", "mode", "placement", "size", "nccl-tests us", "gpubalance us", "difference", "wanted")
+    for row in rows:
+        wanted = f"{100 * float(str(row['wanted'])):g} %"
+        difference = f"{100 * float(str(row['difference'])):+.2f} %{'' if row['within'] else ' !'}"
+        table.add_row(
+            str(row["collective"]), str(row["mode"]), str(row["placement"]), str(row["size_bytes"]),
+            f"{row['nccl_tests_us']:.2f}", f"{row['gpubalance_us']:.2f}", difference, wanted,
+        )  # fmt: skip
+    Console(width=120).print(table)
+    print(*dict.fromkeys(versions), sep="\n")
+    if len(sys.argv) > 2:
+        Path(sys.argv[2]).write_text(
+            json.dumps({"gpus": gpus, "turns": TURNS, "versions": versions, "rows": rows}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()
