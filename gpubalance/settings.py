@@ -168,6 +168,41 @@ class ProbeSettings:
             raise UsageError("--simulate plays a driver, and no GPU is behind it: --load has nothing to load")
 
 
+@dataclass(frozen=True)
+class SelftestSettings:
+    """What `gpubalance selftest` was asked to do."""
+
+    quick: bool = False
+    nproc: int | None = None
+    devices: tuple[str, ...] | None = None
+    device: str = "auto"
+    margin: Margin | None = None
+    rows: tuple[str, ...] | None = None
+    """Kinds of row or single rows; None is all that can be played."""
+    repeat: int = 1
+    """How often the whole matrix is played."""
+    healthy: int = 0
+    """Healthy passes beside those that stand next to faults."""
+    seed: int | None = None
+    """None: drawn anew, and recorded."""
+    out: str | None = None
+    force: bool = False
+    stall_s: float = 60.0
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value that is wrong on any machine; rows are checked where they are known."""
+        _positive("nproc", self.nproc)
+        _positive("stall timeout", self.stall_s)
+        _one_of("device", self.device, ("auto", "cuda", "cpu"))
+        for name, value, least in (("repeat", self.repeat, 1), ("healthy", self.healthy, 0)):
+            if not least <= value <= MOST_PASSES:
+                raise UsageError(f"{name} must lie between {least} and {MOST_PASSES}, not {value}")
+        if self.seed is not None and not 0 <= self.seed < 2**31:
+            raise UsageError(f"seed must lie between 0 and {2**31 - 1}, not {self.seed}")
+
+
+MOST_PASSES = 1000
 MIN_SAMPLE_INTERVAL_S = 0.05
 LARGEST = 1e9
 """No count, batch or number of seconds that anybody means is larger."""

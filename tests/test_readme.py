@@ -33,7 +33,17 @@ def block(name: str) -> str:
     return match[1]
 
 
-OTHERS = ["report", "compare", "baseline save", "baseline show", "baseline forget", "verdict", "schema", "config"]
+OTHERS = [
+    "selftest",
+    "report",
+    "compare",
+    "baseline save",
+    "baseline show",
+    "baseline forget",
+    "verdict",
+    "schema",
+    "config",
+]
 
 
 @pytest.mark.parametrize("command", OTHERS)
@@ -155,3 +165,10 @@ def test_kept_runs_hold_no_real_ids() -> None:
         found = set(uuid.findall(path.read_text()))
         assert found or path.stem == "cpu-only"
         assert all(first in ("11111111", "22222222") for first, *_ in found)
+
+
+def test_every_row_of_the_selftest_is_in_its_table() -> None:
+    from gpubalance.checks.selftest.rows import HEALTHY, KINDS
+
+    section = README[README.index("## Does it name known faults here?") : README.index("## Exit codes")]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", section, re.MULTILINE)) == set(KINDS) - {HEALTHY}

@@ -24,7 +24,7 @@ def refusal(*texts: str, command: str | None = None) -> tuple[str, str | None]:
 
 def test_every_name_stands_once_for_a_command_and_a_check_that_exists() -> None:
     assert len(BY_NAME) == len(THRESHOLDS)
-    ids = {check.id for check in CHECKS} | {"transient", "memory_skew", "level", "device_speed"}
+    ids = {check.id for check in CHECKS} | {"transient", "memory_skew", "level", "device_speed", "busbw", "jitter"}
     ids |= {"link", "link_limit", "host_link"}
     for threshold in THRESHOLDS:
         assert set(threshold.check.split(", ")) <= ids

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpubalance.analysis.foreign_copies import pair_copies
 from gpubalance.analysis.foreign_pairs import PLACEMENT_WORDS, Pair, Unpaired, What
-from gpubalance.record.foreign import IN_PLACE, CollectiveTest, Foreign
+from gpubalance.record.foreign import CollectiveTest, Foreign
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow
 
@@ -90,20 +90,15 @@ def _median(values: Sequence[_Value]) -> _Value:
     return _Value(statistics.median(value.bandwidth for value in values), time_us, len(values))
 
 
-def placement_of(row: CollectiveRow) -> str:
-    """Runs that do not tell the placement of a row measured in place."""
-    return str(getattr(row, "placement", None) or IN_PLACE)
-
-
 def _our_rows(run: Run) -> dict[What, _Value]:
     """By the host's clock where the run has it, which is what nccl-tests reads; bandwidths follow from the time."""
     found = {}
     for row in run.collectives:
         if row.backend != run.plan.backend:  # measured for another purpose than to compare
             continue
-        time_us = float(getattr(row, "host_time_us", None) or row.time_us)
+        time_us = row.host_time_us or row.time_us
         bandwidth = row.bus_bandwidth_gb_per_s * row.time_us / time_us if time_us > 0 else row.bus_bandwidth_gb_per_s
-        what = What(row.collective, row.ranks, row.dtype, row.mode, placement_of(row), row.size_bytes)
+        what = What(row.collective, row.ranks, row.dtype, row.mode, row.placement, row.size_bytes)
         found[what] = _Value(bandwidth, time_us)
     return found
 
@@ -213,7 +208,7 @@ def _our_wrong(rows: Iterable[CollectiveRow]) -> Iterator[str]:
 
 def _remarks(run: Run, log: Foreign) -> Iterator[str]:
     yield from log.remarks
-    if log.copies and getattr(run, "links", None) is None and run.probes:
+    if log.copies and run.links is None and run.probes:
         yield "one GPU copies at a time, in the run all at once"
     for test in log.tests:
         yield from test.remarks

@@ -47,7 +47,7 @@ def _our_copies(run: Run) -> dict[tuple[str, Ends], float]:
         found["h2d", ends] = probe.host_to_device_gb_per_s
         found["d2h", ends] = probe.device_to_host_gb_per_s
         found["memory_copy", ends] = probe.memory_copy_gb_per_s
-    links = getattr(run, "links", None)
+    links = run.links
     for device in links.devices if links is not None else ():
         alone = (device.to_device_gb_per_s, device.from_device_gb_per_s, device.memory_copy_gb_per_s)
         for metric, value in zip(("h2d", "d2h", "memory_copy"), alone, strict=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpubalance import __version__
-from gpubalance.cli import baseline, bench, compare, config, probe, report, schema, verdict
+from gpubalance.cli import baseline, bench, compare, config, probe, report, schema, selftest, verdict
 from gpubalance.cli.config_file import ConfigOption, with_config
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("probe")(probe.probe_command)
 app.command("bench")(bench.bench_command)
+app.command("selftest")(selftest.selftest_command)
 app.command("report")(report.report_command)
 app.command("compare")(compare.compare_command)
 app.add_typer(baseline.baseline_app, name="baseline")

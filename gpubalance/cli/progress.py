@@ -16,10 +16,12 @@ LABELS = {
     "join": "ranks find each other",
     "solo": "each device alone",
     "ddp": "DDP, fenced and overlapped",
+    "passes": "short DDP passes",
     "collectives": "collectives",
     "nccl_log": "NCCL's log, in fresh processes",
     "data_parallel": "DataParallel",
     "links": "copies over each link",
+    "touch": "small all-reduces in fresh processes",
 }
 
 

@@ -18,7 +18,7 @@ FORMATS = ("terminal", "json", "svg", "csv")
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run or probe.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved run, probe or selftest.")],
     to: Annotated[
         str,
         typer.Option(
@@ -45,13 +45,18 @@ def _report(path: Path, to: str, exits: Exits) -> int:
     from gpubalance.cli.output import exit_code_after, exit_code_of
     from gpubalance.cli.reports_option import Report, write_reports, write_stdout_report
     from gpubalance.errors import UsageError
-    from gpubalance.record.file import load_record
+    from gpubalance.record.file import load_any
     from gpubalance.record.probe import Probe
+    from gpubalance.record.selftest import Selftest
     from gpubalance.reports import formats
 
     if to not in (*FORMATS, *formats.FORMATS):
         raise UsageError(f"format {to!r} is not known", f"choose from: {', '.join((*FORMATS, *formats.FORMATS))}")
-    loaded = load_record(path)
+    loaded = load_any(path)
+    if isinstance(loaded, Selftest):
+        from gpubalance.cli.selftest_run import report_selftest
+
+        return report_selftest(loaded, to, str(path), exits)
     if to in formats.FORMATS:
         judgement, reports = formats.judged(loaded), (Report(to, None),)
         lost = write_reports(reports, loaded, judgement)

@@ -1,4 +1,4 @@
-"""`gpubalance schema`: the JSON Schema of a saved run or probe."""
+"""`gpubalance schema`: the JSON Schema of a saved run, probe or selftest."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typer
 
 
 def schema_command(
-    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="run or probe.")] = "run",
+    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="run, probe or selftest.")] = "run",
 ) -> int:
-    """Print the JSON Schema (draft 2020-12) of what `bench --json` or `probe --json` writes.
+    """Print the JSON Schema (draft 2020-12) of what --json of bench, probe or selftest writes.
 
     Example: gpubalance schema probe > probe.schema.json
     """

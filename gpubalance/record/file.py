@@ -18,6 +18,8 @@ from gpubalance.record.history import state_home
 from gpubalance.record.probe import PROBE_SCHEMA_VERSION, Probe
 from gpubalance.record.probe_consistency import probe_contradiction
 from gpubalance.record.run import SCHEMA_VERSION, Run
+from gpubalance.record.selftest import SELFTEST_SCHEMA_VERSION, Selftest
+from gpubalance.record.selftest_consistency import selftest_contradiction
 from gpubalance.record.untrusted import json_object, name_of, read_bytes, strange_number
 
 R = TypeVar("R", bound=Record)
@@ -106,13 +108,30 @@ def load_record(path: Path) -> Run | Probe:
 
 
 def record_of(name: str, data: bytes) -> Run | Probe:
-    """The record in a document that was read already; `name` is what messages call it."""
+    """The run or probe in a document that was read already; `name` is what messages call it."""
+    record = any_of(name, data)
+    if isinstance(record, Selftest):
+        raise UsageError(f"{name} is a selftest, not a run or a probe", "gpubalance report shows it")
+    return record
+
+
+def load_any(path: Path) -> Run | Probe | Selftest:
+    """What a saved document holds, whichever command wrote it. Raises UsageError as `load_run` does."""
+    return any_of(name_of(path), read_bytes(path, LARGEST_BYTES))
+
+
+def any_of(name: str, data: bytes) -> Run | Probe | Selftest:
+    """The record in a document that was read already."""
     document = json_object(name, data)
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool):
         raise UsageError(f"{name} is not a gpubalance run: it has no schema_version")
-    record: Run | Probe
-    if "probe" in document:
+    record: Run | Probe | Selftest
+    if "selftest" in document:
+        _check_version(name, version, SELFTEST_SCHEMA_VERSION)
+        record = _validated(name, Selftest, document, "selftest")
+        problem = selftest_contradiction(record)
+    elif "probe" in document:
         _check_version(name, version, PROBE_SCHEMA_VERSION)
         record = _validated(name, Probe, document, "probe")
         problem = probe_contradiction(record)

@@ -13,9 +13,11 @@ from enum import Enum
 from typing import Any
 
 from gpubalance.checks.probing.verdict import ProbeJudgement
+from gpubalance.checks.selftest.verdict import SelftestJudgement
 from gpubalance.checks.verdict import Judgement
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
+from gpubalance.record.selftest import Selftest
 
 
 def document_text(run: Run, judgement: Judgement) -> str:
@@ -33,6 +35,15 @@ def probe_document_text(probe: Probe, judgement: ProbeJudgement) -> str:
         "schema_version": probe.schema_version,
         "judgement": plain(judgement),
         "probe": probe.model_dump(mode="json"),
+    })  # fmt: skip
+
+
+def selftest_document_text(record: Selftest, judgement: SelftestJudgement) -> str:
+    """The same for a selftest."""
+    return _text({
+        "schema_version": record.schema_version,
+        "judgement": plain(judgement),
+        "selftest": record.model_dump(mode="json"),
     })  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 from gpubalance.record.node import Node
 from gpubalance.record.run import Plan, Run
+from gpubalance.record.selftest import Selftest
 
 CPU_NOTE = "over gloo: this shows the method, not GPUs"
 
@@ -23,7 +24,7 @@ def plan_lines(plan: Plan, node: Node) -> list[str]:
     ]
 
 
-def header_lines(run: Run) -> list[str]:
+def header_lines(run: Run | Selftest) -> list[str]:
     """What ran, with the versions that the ranks really loaded."""
     seen = run.ranks[0].versions if run.ranks else {}
     names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL"}

@@ -64,7 +64,7 @@ def comment(
     folded_rows = [_finding(f) for f in all_findings if f.state in FOLDED]
     findings = [_table(_COLUMNS, open_rows)] if open_rows else []
     parts = [
-        *(_titled(table) for table in main),
+        *(titled(table) for table in main),
         *([_fold(_counted(all_findings), _table(_COLUMNS, folded_rows))] if folded_rows else []),
         *(_fold(escaped(table.title), _drawn(table)) for table in more),
     ]
@@ -117,7 +117,8 @@ def _counted(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{counts[state]} {state.value}" for state in FOLDED if counts[state])
 
 
-def _titled(table: Table) -> str:
+def titled(table: Table) -> str:
+    """A heading and the table below it, escaped."""
     return f"#### {escaped(table.title)}\n\n{_drawn(table)}"
 
 

@@ -13,16 +13,22 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gpubalance.checks.probing.verdict import ProbeJudgement
+from gpubalance.checks.selftest.verdict import SelftestJudgement
 from gpubalance.checks.verdict import Judgement
 from gpubalance.errors import UsageError
 from gpubalance.record.probe import PROBE_SCHEMA_VERSION, Probe
 from gpubalance.record.run import SCHEMA_VERSION, Run
+from gpubalance.record.selftest import SELFTEST_SCHEMA_VERSION, Selftest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-DOCUMENTS: dict[str, tuple[type[Run] | type[Probe], type[Judgement] | type[ProbeJudgement], int]] = {
+AnyModel = type[Run] | type[Probe] | type[Selftest]
+AnyJudgement = type[Judgement] | type[ProbeJudgement] | type[SelftestJudgement]
+
+DOCUMENTS: dict[str, tuple[AnyModel, AnyJudgement, int]] = {
     "run": (Run, Judgement, SCHEMA_VERSION),
     "probe": (Probe, ProbeJudgement, PROBE_SCHEMA_VERSION),
+    "selftest": (Selftest, SelftestJudgement, SELFTEST_SCHEMA_VERSION),
 }
 """Key that holds the record -> its model, its judgement, its schema version."""
 

@@ -123,6 +123,10 @@ class SensorProcess:
             self.hung_in = note[1]
         return self.hung_in is not None
 
+    def catch_up(self) -> None:
+        """Take what the sensor has written until now into `events`, which `stop` completes."""
+        self._read()
+
     def is_hung(self) -> bool:
         """True once an NVML call has not returned for CALL_LIMIT_S; the call is then in `hung_in`."""
         return self._note_hang(CALL_LIMIT_S)

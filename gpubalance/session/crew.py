@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpubalance.errors import Interrupted
-from gpubalance.launch.collect import collect_measured
+from gpubalance.launch.collect import Events, Measured, collect_measured
 from gpubalance.launch.follow import CrewOutcome, Follower
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.start import end_ranks, job_path, release, start_ranks
@@ -21,6 +21,18 @@ from gpubalance.session.bisect import bisect, is_suspect, no_bisection
 from gpubalance.session.display import Display
 from gpubalance.session.experiments import P2P, run_p2p
 from gpubalance.session.share import Orders
+
+
+def pass_edge(attempt: int, number: int, *, begin: bool) -> str:
+    """Name of a pass's edge, at which the sensor reads its counters."""
+    return f"pass {attempt}.{number} {'begin' if begin else 'end'}"
+
+
+Collect = Callable[[Job, Events, float], list[Measured]]
+
+
+def _whole(job: Job, events: Events, start_s: float) -> list[Measured]:
+    return [collect_measured(job, events, start_s)]
 
 
 @dataclass
@@ -37,6 +49,8 @@ class CrewRunner:
     gathered: Gathered
     bisect: str = "never"
     """auto, or never: whether the cause of a hang is searched for in fresh processes."""
+    collect: Collect = _whole
+    """What is made of the ranks' lines when a crew has ended."""
     _held: dict[str, dict[int, subprocess.Popen[bytes]]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
     _blocks: int = 0
@@ -110,7 +124,7 @@ class CrewRunner:
 
     def _keep(self, job: Job, outcome: CrewOutcome) -> None:
         start_s = self.gathered.start_s
-        self.gathered.measured.append(collect_measured(job, outcome.events, start_s))
+        self.gathered.measured += self.collect(job, outcome.events, start_s)
         for error in outcome.errors:
             t_s = None if error.t_s is None else round(error.t_s - start_s, 4)
             self.gathered.errors.append(error.model_copy(update={"t_s": t_s}))
@@ -131,6 +145,8 @@ class CrewRunner:
             self.sensor.edge(f"{event['phase']} begin")
         elif name == "phase_end" and rank == 0:
             self.sensor.edge(f"{event['phase']} end")
+        elif name in ("pass_begin", "pass_end") and rank == 0:
+            self.sensor.edge(pass_edge(job.attempt, event["number"], begin=name == "pass_begin"))
         elif name in ("block", "overlapped") and rank == 0:
             self._blocks += 1
             self.display.advance(self._blocks)

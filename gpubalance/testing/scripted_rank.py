@@ -6,8 +6,8 @@ tested or shown. The script is the file named by GPUBALANCE_SCRIPT, JSON by rank
 
 Steps: phase NAME / end / blocks COUNT COMPUTE_MS / overlapped COUNT STEP_MS / fences COUNT / sleep (for ever) /
 raise TEXT / fail_collective TEXT / out_of_memory TEXT / kill SIGNAL / exit CODE / print TEXT / wait PATH (until that
-file exists) / wait_for FILE TEXT COUNT (until that file of the log folder holds the text so often) / touch PATH /
-event NAME VALUES.
+file exists) / wait_for FILE TEXT COUNT (until that file of the log folder holds the text so often) / wait_more FILE
+TEXT COUNT (until it holds it so many times more than now) / touch PATH / event NAME VALUES.
 
 A key `ranks-1` holds a script for the crew of the second look, `touch NCCL_P2P_DISABLE=1` (or `touch as is`, or
 `touch 0,2 as is`) one for a trial after a hang with that switch (as it is, on those devices).
@@ -108,6 +108,12 @@ class ScriptedRank:
         path = Path(self._job.log_folder) / name
         while not path.exists() or path.read_bytes().count(text.encode()) < count:
             time.sleep(0.01)
+
+    def do_wait_more(self, name: str, text: str, count: int) -> None:
+        """Go on when a file of the log folder holds the text so many times more than now."""
+        path = Path(self._job.log_folder) / name
+        now = path.read_bytes().count(text.encode()) if path.exists() else 0
+        self.do_wait_for(name, text, now + count)
 
     def do_touch(self, path: str) -> None:
         """Make the file."""

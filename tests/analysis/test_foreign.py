@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from gpubalance.analysis.foreign import ForeignComparison, compare_foreign
 from gpubalance.readers.nccl_tests import read_nccl_tests
 from gpubalance.readers.nvbandwidth import read_nvbandwidth
 from gpubalance.record.foreign import CollectiveTest, CopyMatrix, Foreign, TheirDevice, TheirRow
+from gpubalance.record.links import DeviceCopies, Links, PeerCopies
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow, DeviceProbe
 from gpubalance.testing.runs import make_run
@@ -115,10 +115,8 @@ def test_rows_of_another_backend_are_not_compared() -> None:
 
 
 def test_the_hosts_clock_is_used_where_a_row_has_it_as_nccl_tests_does() -> None:
-    run = run_of(our_row(time_us=140.0))
-    timed = SimpleNamespace(**run.collectives[0].model_dump(), host_time_us=145.0)
-    known = SimpleNamespace(**{**dict(run), "collectives": [timed]})
-    (pair,) = compare_foreign(known, log_of(their_test(their_row(time_us=145.0)))).pairs  # type: ignore[arg-type]
+    run = run_of(our_row(time_us=140.0, host_time_us=145.0))
+    (pair,) = compare_foreign(run, log_of(their_test(their_row(time_us=145.0)))).pairs
     assert pair.ratio == 1.0
     assert pair.ours == pytest.approx(32 * MIB / 145.0 / 1e3)
 
@@ -201,10 +199,9 @@ def test_without_known_addresses_cudas_numbers_count_and_other_devices_have_no_c
 
 def test_the_links_phase_is_preferred_and_pairs_of_gpus_are_compared() -> None:
     run = make_run(probes=[probe(0, 50.0), probe(1, 60.0)])
-    device = SimpleNamespace(device=0, to_device_gb_per_s=55.0, from_device_gb_per_s=None, memory_copy_gb_per_s=None)
-    peers = [SimpleNamespace(source=0, target=1, looks_gb_per_s=[390.0, 396.0, 400.0]),
-             SimpleNamespace(source=1, target=0, looks_gb_per_s=[])]  # fmt: skip
-    linked = SimpleNamespace(**{**dict(run), "links": SimpleNamespace(devices=[device], peers=peers)})
+    peers = [PeerCopies(source=0, target=1, looks_gb_per_s=[390.0, 396.0, 400.0]), PeerCopies(source=1, target=0)]
+    links = Links(peers=peers, devices=[DeviceCopies(device=0, to_device_gb_per_s=55.0)])
+    linked = run.model_copy(update={"links": links})
     found = copied(linked, read_nvbandwidth("log", COPIES))
     assert found["h2d", "GPU 0"] == (55.20, 55.0)
     assert found["d2h", "GPU 0"] == (55.34, 50.0)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from gpubalance.analysis.exact import upper_bound
 from gpubalance.analysis.facts import AttemptFacts, attempt_facts
 from gpubalance.launch.collect import collect_passes
 from gpubalance.launch.follow import Follower
@@ -97,18 +98,6 @@ def _job(plan: Plan, folder: Path, items: Sequence[tuple[int, float]], *, overla
         passes=tuple(tuple(asdict(fault) for fault in faults) for faults in played),
         pass_overlapped=overlapped,
     )
-
-
-def upper_bound(failures: int, trials: int, confidence: float = 0.95) -> float:
-    """Clopper-Pearson upper bound of a share, by bisection on the binomial tail."""
-    from math import comb
-
-    low, high = failures / max(trials, 1), 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        tail = sum(comb(trials, k) * middle**k * (1 - middle) ** (trials - k) for k in range(failures + 1))
-        low, high = (middle, high) if tail > 1 - confidence else (low, middle)
-    return high
 
 
 def print_detection(passes: Sequence[Pass]) -> None:

@@ -531,7 +531,7 @@ def test_ranks_that_are_only_counted_are_confirmed_like_those_that_are_described
     ]
 
 
-def test_of_many_ranks_that_grow_slower_the_steepest_are_said() -> None:
+def test_of_many_ranks_that_grow_slower_the_slowest_at_the_end_are_said() -> None:
     compute = attempt(many([100.0] * 20), noise=0.0)
     rising = [
         rank.model_copy(
@@ -547,4 +547,5 @@ def test_of_many_ranks_that_grow_slower_the_steepest_are_said() -> None:
     run = make_run([compute.model_copy(update={"ranks": [*rising, *compute.ranks[20:]]})])
     found = [finding.message for finding in all_of(run, "developing")]
     assert len(found) == 16
-    assert found[0].startswith("rank 19 grows slower")
+    assert found[0].startswith("rank 19 lost 4.1 % of its speed")
+    assert found[15].startswith("rank 4 lost")

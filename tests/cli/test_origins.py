@@ -42,6 +42,11 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "margin": ("4:8", Margin(0.04, 0.08)),
     "threshold": ("limit_warn=70", ("limit_warn=70",)),
     "inject": ("sleep:rank=1,ms=5", (Fault("sleep", rank=1, ms=5.0),)),
+    "sizes": ("1K:4K:x2", (1024, 2048, 4096)),
+    "collectives": ("alltoall, reduce", ("all_to_all", "reduce")),
+    "dtype": ("bfloat16", "bfloat16"),
+    "nccl_tests_compat": ("1", True),
+    "jitter": ("1", True),
     "out": ("run.json", "run.json"),
     "launcher": ("none", "none"),
     "stall_timeout": ("90s", 90.0),
@@ -82,7 +87,7 @@ def variable(name: str) -> str:
 
 def arguments(name: str, text: str) -> list[str]:
     flag = bench_options()[name]
-    return [flag] if name == "force" else [flag, text]
+    return [flag] if EXAMPLES[name][1] is True else [flag, text]
 
 
 def value_of(settings: BenchSettings, name: str) -> Any:

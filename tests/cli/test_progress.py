@@ -143,10 +143,10 @@ def test_a_reader_that_left_does_not_end_the_measurement(
 
 
 def test_every_workload_has_words_for_it() -> None:
-    assert set(LABELS) == {"join", "nccl_log", *WORKLOADS}
+    assert set(LABELS) == {"join", "passes", "nccl_log", "touch", *WORKLOADS}
 
 
 def test_a_phase_without_words_goes_by_its_name(stderr: Open) -> None:
     shown = stderr()
-    StderrDisplay().phase("links", 0)
-    assert without_times(shown.text) == "[t] links\n"
+    StderrDisplay().phase("unheard", 0)
+    assert without_times(shown.text) == "[t] unheard\n"

@@ -12,7 +12,9 @@ from gpubalance.reports.schema import schema_text
 from tests.reports.helpers import KEPT
 
 
-@pytest.mark.parametrize(("arguments", "name"), [((), "run"), (("run",), "run"), (("probe",), "probe")])
+@pytest.mark.parametrize(
+    ("arguments", "name"), [((), "run"), (("run",), "run"), (("probe",), "probe"), (("selftest",), "selftest")]
+)
 def test_it_prints_the_schema_and_nothing_else(
     arguments: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -29,4 +31,7 @@ def test_what_it_prints_describes_what_report_prints(capsys: pytest.CaptureFixtu
 
 def test_a_document_that_is_not_known_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.run(["schema", "table"]) == 2
-    assert capsys.readouterr() == ("", "gpubalance: document 'table' is not known\n  next: choose from: run, probe\n")
+    assert capsys.readouterr() == (
+        "",
+        "gpubalance: document 'table' is not known\n  next: choose from: run, probe, selftest\n",
+    )

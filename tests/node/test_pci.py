@@ -174,5 +174,5 @@ def test_an_older_kernel_tells_by_its_command_line(tmp_path: Path, command_line:
 @pytest.mark.parametrize(("text", "node"), [("1\n", 1), ("0\n", 0), ("-1\n", None), (None, None)])
 def test_the_numa_node_of_a_device_is_what_the_bus_says(tmp_path: Path, text: str | None, node: int | None) -> None:
     plant_gpu(tmp_path, GPU, **({} if text is None else {"numa_node": text}))
-    assert pci.numa_node_of(tmp_path, GPU.upper()) == node
+    assert pci.numa_node_of(tmp_path, "0000:5E:00.0") == node
     assert pci.numa_node_of(tmp_path, None) is None

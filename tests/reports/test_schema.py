@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from gpubalance.checks.selftest.verdict import judge_selftest
 from gpubalance.checks.verdict import judge
 from gpubalance.errors import UsageError
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
-from gpubalance.reports.document import document_text, probe_document_text
+from gpubalance.record.selftest import Selftest
+from gpubalance.reports.document import document_text, probe_document_text, selftest_document_text
 from gpubalance.reports.formats import judged
 from gpubalance.reports.schema import DOCUMENTS, document_schema, schema_text
 from gpubalance.testing.runs import make_run
@@ -24,9 +26,12 @@ from tests.checks.probing.helpers import make_load, make_probe
 from tests.checks.probing.test_kept_probes import KEPT as KEPT_PROBES
 from tests.checks.probing.test_kept_probes import kept as kept_probe
 from tests.reports.helpers import HOSTILE, KEPT, health, kept, named, pair, parallel, row, sampled, without_ddp
+from tests.reports.selftest_helpers import make_selftest, right_and_wrong
 
 SAVED = [*(("run", path) for path in KEPT.values()), *(("probe", path) for path in KEPT_PROBES.values())]
-RECORDS: dict[str, Run | Probe] = {
+RECORDS: dict[str, Run | Probe | Selftest] = {
+    "selftest": right_and_wrong(),
+    "selftest without passes": make_selftest([], []),
     **{name: kept(name) for name in KEPT},
     **{f"probe {name}": kept_probe(name) for name in KEPT_PROBES},
     "hostile": named(pair(100.0, 108.0), HOSTILE),
@@ -55,9 +60,12 @@ def validator(name: str) -> Draft202012Validator:
 VALIDATORS = {name: validator(name) for name in DOCUMENTS}
 
 
-def document_of(record: Run | Probe) -> dict[str, Any]:
-    judgement: Any = judged(record)
-    text = probe_document_text(record, judgement) if isinstance(record, Probe) else document_text(record, judgement)
+def document_of(record: Run | Probe | Selftest) -> dict[str, Any]:
+    judgement: Any = judge_selftest(record) if isinstance(record, Selftest) else judged(record)
+    if isinstance(record, Selftest):
+        text = selftest_document_text(record, judgement)
+    else:
+        text = probe_document_text(record, judgement) if isinstance(record, Probe) else document_text(record, judgement)
     document: dict[str, Any] = json.loads(text)
     return document
 
@@ -65,7 +73,7 @@ def document_of(record: Run | Probe) -> dict[str, Any]:
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_record_fits_its_schema_and_no_other(name: str) -> None:
     document = document_of(RECORDS[name])
-    kind = "probe" if isinstance(RECORDS[name], Probe) else "run"
+    kind = {Run: "run", Probe: "probe", Selftest: "selftest"}[type(RECORDS[name])]
     assert [name for name, schema in VALIDATORS.items() if schema.is_valid(document)] == [kind]
 
 
