@@ -15,6 +15,7 @@ from typing import Any
 from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.checks.selftest.verdict import SelftestJudgement
 from gpubalance.checks.verdict import Judgement
+from gpubalance.record.base import Record
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.record.selftest import Selftest
@@ -53,9 +54,11 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, enums and tuples as plain JSON values; numbers that are not finite become null."""
+    """Dataclasses, records, enums and tuples as plain JSON values; numbers that are not finite become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Record):
+        return plain(value.model_dump())
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

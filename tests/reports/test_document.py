@@ -17,6 +17,7 @@ from gpubalance.checks.verdict import Verdict, judge
 from gpubalance.record.file import load_run, save_text
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text, plain
+from gpubalance.testing.link_runs import link_run
 from gpubalance.testing.runs import make_attempt, make_run, steady
 from tests.reports.helpers import HOSTILE, KEPT, kept, named, pair, without_ddp
 
@@ -29,6 +30,7 @@ RUNS: dict[str, Run] = {
     "one block": make_run([make_attempt(steady([100.0, 100.0], blocks=1))]),
     "cpu": make_run([make_attempt(steady([100.0, 100.0]))], on_cpu=True),
     "without ddp": without_ddp(),
+    "links": link_run(4, {(0, 1): 0.8}),
     "nothing": make_run([]),
     "hostile": named(pair(100.0, 108.0), HOSTILE),
 }

@@ -21,6 +21,7 @@ from gpubalance.record.selftest import Selftest
 from gpubalance.reports.document import document_text, probe_document_text, selftest_document_text
 from gpubalance.reports.formats import judged
 from gpubalance.reports.schema import DOCUMENTS, document_schema, schema_text
+from gpubalance.testing.link_runs import link_run
 from gpubalance.testing.runs import make_run
 from tests.checks.probing.helpers import make_load, make_probe
 from tests.checks.probing.test_kept_probes import KEPT as KEPT_PROBES
@@ -46,6 +47,7 @@ RECORDS: dict[str, Run | Probe | Selftest] = {
     "on the CPU": make_run(pair(100.0, 100.0).ddp, on_cpu=True),
     "alone": pair(100.0),
     "no ddp": without_ddp(),
+    "links": link_run(4, {(0, 1): 0.8}),
     "probe": make_probe(load=make_load(), settings={"only": ["M"], "expect_gpus": 2}),
     "hung driver": make_probe(nvml_failed="nvmlInit did not return").model_copy(update={"node": None}),
 }
