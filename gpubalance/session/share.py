@@ -12,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gpubalance.child import die_with_parent
@@ -98,5 +99,6 @@ def _report_deaths(job: Job, running: dict[int, subprocess.Popen[bytes]]) -> dic
     for rank, process in running.items():
         code = process.poll()
         if code is not None:
-            RankLog(job.death_path(rank)).write("death", exit_code=code)
+            with suppress(FileNotFoundError):  # the run is over and its folder gone: nobody is left to be told
+                RankLog(job.death_path(rank)).write("death", exit_code=code)
     return {rank: process for rank, process in running.items() if process.poll() is None}

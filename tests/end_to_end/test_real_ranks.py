@@ -188,7 +188,7 @@ def test_a_rank_that_never_comes_back_is_named_within_its_deadline(tmp_path: Pat
     cause = next(error for error in run.errors if error.first_cause)
     assert done.returncode == 3
     assert (cause.rank, cause.kind, cause.phase) == (1, "stalled", "ddp")
-    assert ": its process sleeps (state S), in in_step (workloads/inject.py:" in cause.message
+    assert ": its process sleeps (state S), in in_forward (workloads/inject.py:" in cause.message
     assert run.bisection is not None
     assert run.bisection.repeated is False
     assert "the failure was rank 1's own" in done.stdout.replace("\n      ", " ")

@@ -72,5 +72,5 @@ def test_a_link_that_does_not_tell_its_state_leaves_no_count(opened: Opened) -> 
 def test_a_snapshot_asks_only_when_it_is_told_to(opened: Opened) -> None:
     nvml, stand_in = opened(h200_node())
     assert all(not device.peers for device in take_snapshot(nvml, None).devices)
-    assert ("nvmlDeviceGetNvLinkState", 0) not in stand_in.calls
+    assert ("nvmlDeviceGetTopologyCommonAncestor", 0) not in stand_in.calls
     assert all(len(device.peers) == 1 for device in take_snapshot(nvml, None, ways=True).devices)
