@@ -16,6 +16,10 @@ PUT_OFF_PER_S = 20.0
 PUT_OFF_RATIO = 3.0
 """And so many times the peers' rate. Ours."""
 
+QUEUED_SHARE = 0.5
+"""Where the kernel tells how long threads stood in line for a core: so much of the rank's excess, beyond what its peers
+would have stood in line with as much work (H200 beside 8 busy processes: its main thread alone 67 %). Ours."""
+
 SLOWER_LINK = 0.10
 """A host copy that is slower by more than this is worth a word, as for the probe's own gate."""
 
@@ -85,17 +89,31 @@ def _away(seen: RankEvidence, rank: int) -> float | None:
     blocked, busy, excess_ms = seen.blocked.pair(rank), seen.busy.pair(rank), seen.compute.above(rank)
     if blocked is None or busy is None or busy[1] <= 0 or not excess_ms or excess_ms <= 0:
         return None
-    alike = max(0.0, blocked[1]) * max(1.0, busy[0] / busy[1])
-    return min(1.0, max(0.0, (blocked[0] - alike) / excess_ms))
+    return min(1.0, max(0.0, (blocked[0] - _alike(seen, rank, blocked[1])) / excess_ms))
+
+
+def _alike(seen: RankEvidence, rank: int, peers_ms: float) -> float:
+    """What the rank would lose as its peers do, with as much work as it has."""
+    busy = seen.busy.pair(rank)
+    more = 1.0 if busy is None or busy[1] <= 0 else max(1.0, busy[0] / busy[1])
+    return max(0.0, peers_ms) * more
 
 
 def is_put_off(seen: RankEvidence, rank: int) -> bool:
-    """Whether the rank's process is driven off its core far more often than its peers'."""
+    """Whether the rank's process stands in line for its cores far longer than its peers', or else is driven off them far
+    more often.
+    """
+    queued, excess_ms = seen.queued.pair(rank), seen.compute.above(rank)
+    if queued is not None and excess_ms is not None:
+        return queued[0] - _alike(seen, rank, queued[1]) >= QUEUED_SHARE * excess_ms
     pair = seen.involuntary.pair(rank)
     return pair is not None and pair[0] >= PUT_OFF_PER_S and pair[0] >= PUT_OFF_RATIO * pair[1]
 
 
 def _put_off(seen: RankEvidence, rank: int) -> str:
+    queued = seen.queued.pair(rank)
+    if queued is not None:
+        return f"sharing its cores with others (in line for {queued[0]:.1f} ms a step, peers {queued[1]:.1f} ms)"
     own, peers = seen.involuntary.pair(rank) or (0.0, 0.0)
     return f"sharing its cores with others (put off {own:.0f} times a second, peers {peers:.0f} times)"
 

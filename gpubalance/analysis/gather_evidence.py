@@ -68,6 +68,7 @@ def rank_evidence(run: Run, attempt: DdpAttempt) -> RankEvidence:
         blocked=by(np.median(wall - busy - steps.fence.mean(axis=2) - steps.transfer.mean(axis=2), axis=1) / units),
         busy=by(np.median(busy, axis=1) / units),
         involuntary=by([_involuntary_per_s(rank) for rank in attempt.ranks]),
+        queued=by(np.array([_queued_ms(rank, attempt.steps_per_block) for rank in attempt.ranks]) / units),
     )
 
 
@@ -146,6 +147,12 @@ def _rows(values: Sequence[Sequence[float]], blocks: int) -> Array:
     """Rows of as many blocks; one of another length was not measured."""
     nothing = [math.nan] * blocks
     return np.array([row if len(row) == blocks else nothing for row in values], dtype=float)
+
+
+def _queued_ms(rank: RankSteps, steps: int) -> float:
+    """Median over blocks, a step; NaN where a block does not tell."""
+    queued = [math.nan if host.queued_s is None else host.queued_s for host in rank.host]
+    return 1000 * float(np.median(queued)) / steps if queued else math.nan
 
 
 def _involuntary_per_s(rank: RankSteps) -> float | None:

@@ -90,6 +90,8 @@ class RankEvidence:
     """Ms of CPU time a step and unit."""
     involuntary: ByRank
     """Times a second that the process was put off its core although it had work."""
+    queued: ByRank
+    """Ms a step and unit in which its threads had work and no core."""
 
     @property
     def on_cpu(self) -> bool:

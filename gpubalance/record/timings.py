@@ -40,7 +40,7 @@ class HostUse(Record):
     involuntary_switches: int
     """The process was made to leave its core although it had work."""
     queued_s: float | None = None
-    """Time that the rank's main thread had work and no core; null where the kernel does not count it."""
+    """Time that its threads had work and no core, added up; null where the kernel does not count it."""
 
 
 class RankSteps(Record):

@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Record):
-        return plain(value.model_dump())
+        value = value.model_dump()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

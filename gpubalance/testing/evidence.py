@@ -41,6 +41,7 @@ class Traces:
     blocked_ms: float = 0.0
     """Of a step: time in which the process had no core, waits for other ranks apart."""
     involuntary_per_s: float = 1.0
+    queued_ms: float | None = None
     samples: int = 4096
     units: float = 1.0
     stranger_pids: tuple[int, ...] = ()
@@ -114,7 +115,13 @@ def _host_use(seen: Traces, waits_ms: float, attempt: DdpAttempt) -> HostUse:
     wall_s = attempt.steps_per_block * (seen.compute_ms + waits_ms) / 1000
     away_s = attempt.steps_per_block * (seen.blocked_ms + waits_ms) / 1000
     switches = round(seen.involuntary_per_s * wall_s)
-    return HostUse(wall_s=wall_s, cpu_s=wall_s - away_s, voluntary_switches=100, involuntary_switches=switches)
+    return HostUse(
+        wall_s=wall_s,
+        cpu_s=wall_s - away_s,
+        voluntary_switches=100,
+        involuntary_switches=switches,
+        queued_s=None if seen.queued_ms is None else attempt.steps_per_block * seen.queued_ms / 1000,
+    )
 
 
 def _probe(rank: int, seen: Traces) -> DeviceProbe:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+THREADS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,18 @@ class HostMeter:
             "involuntary_switches": self.involuntary - before.involuntary,
             "queued_s": None
             if self.queued_s is None or before.queued_s is None
-            else round(self.queued_s - before.queued_s, 6),
+            else round(max(0.0, self.queued_s - before.queued_s), 6),
         }
 
 
 def _queued_s() -> float | None:
-    """Time that the main thread had work and no core so far; None where the kernel does not count it.
+    """Time that threads of this process had work and no core so far, all of them added up, because autograd launches the
+    backward pass from a thread of its own; None where the kernel does not count it.
 
     The second number of schedstat: https://docs.kernel.org/scheduler/sched-stats.html
     """
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return None
+    queued_ns = []
+    for thread in THREADS.iterdir():
+        with suppress(OSError, IndexError):  # a thread that ends meanwhile takes its time with it
+            queued_ns.append(int((thread / "schedstat").read_text().split()[1]))
+    return sum(queued_ns) / 1e9 if queued_ns else None

@@ -325,6 +325,25 @@ def test_a_busy_host_is_not_contention_of_one_rank(own: float, peers: float) -> 
     assert found.cause == "host"
 
 
+@pytest.mark.parametrize(("queued_ms", "cause"), [(16.0, "cpu_contention"), (11.0, "cpu_contention"), (9.0, "host")])
+def test_time_in_line_for_a_core_counts_more_than_how_often_it_was_lost(queued_ms: float, cause: str) -> None:
+    """Few switches, long waits: 9 a second on an H200 whose rank shared its core with 8 busy processes."""
+    others = replace(HEALTHY, queued_ms=0.5, involuntary_per_s=0.0)
+    slow = replace(host(others, 20.0), queued_ms=queued_ms, involuntary_per_s=9.0)
+    (found,) = attributions([others, others, others, slow])
+    assert (found.cause, found.coverage) == (cause, pytest.approx(1.0, abs=0.05))
+
+
+def test_more_work_stands_in_line_longer_and_is_still_more_work() -> None:
+    peer = replace(HEALTHY, blocked_ms=67.0, queued_ms=67.0)
+    slow = replace(peer.longer(forward=100.0), blocked_ms=134.0, queued_ms=134.0)
+    (found,) = attributions([peer, slow], on_cpu=True)
+    assert found.cause == "device_work"
+    hog = replace(peer.longer(forward=100.0), blocked_ms=167.0, queued_ms=167.0)
+    (found,) = attributions([peer, hog], on_cpu=True)
+    assert found.cause == "cpu_contention"
+
+
 # Who gets one
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,18 +40,21 @@ def test_work_and_sleep_are_told_apart() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "17"])
 def test_a_kernel_that_does_not_count_queueing_leaves_it_open(
-    text: str | None, monkeypatch: pytest.MonkeyPatch
+    text: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Planted:
-        def __init__(self, path: str) -> None:
-            assert path == "/proc/self/schedstat"
-
-        def read_text(self) -> str:
-            if text is None:
-                raise FileNotFoundError
-            return text
-
-    monkeypatch.setattr(host_use, "Path", Planted)
+    (tmp_path / "12").mkdir()
+    if text is not None:
+        (tmp_path / "12" / "schedstat").write_text(text)
+    monkeypatch.setattr(host_use, "THREADS", tmp_path)
     moment = HostMeter.now()
     assert moment.queued_s is None
     assert HostMeter.now().since(moment)["queued_s"] is None
+
+
+def test_the_lines_of_all_threads_are_added_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for thread, queued_ns in (("12", 1_000_000_000), ("13", 500_000_000), ("14", None)):
+        (tmp_path / thread).mkdir()
+        if queued_ns is not None:
+            (tmp_path / thread / "schedstat").write_text(f"1 {queued_ns} 3\n")
+    monkeypatch.setattr(host_use, "THREADS", tmp_path)
+    assert HostMeter.now().queued_s == 1.5
