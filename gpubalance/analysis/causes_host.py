@@ -100,8 +100,8 @@ def _alike(seen: RankEvidence, rank: int, peers_ms: float) -> float:
 
 
 def is_put_off(seen: RankEvidence, rank: int) -> bool:
-    """Whether the rank's process stands in line for its cores far longer than its peers', or else is driven off them far
-    more often.
+    """Whether the rank's process stands in line for its cores far longer than its peers'; where nobody counts that, is
+    driven off them far more often.
     """
     queued, excess_ms = seen.queued.pair(rank), seen.compute.above(rank)
     if queued is not None and excess_ms is not None:

@@ -41,8 +41,8 @@ class HostMeter:
 
 
 def _queued_s() -> float | None:
-    """Time that threads of this process had work and no core so far, all of them added up, because autograd launches the
-    backward pass from a thread of its own; None where the kernel does not count it.
+    """Time that threads of this process had work and no core so far, added up, because autograd launches the backward
+    pass from a thread of its own; None where the kernel does not count it.
 
     The second number of schedstat: https://docs.kernel.org/scheduler/sched-stats.html
     """
