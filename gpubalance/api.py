@@ -30,7 +30,7 @@ from gpubalance.message_sizes import parse_sizes
 from gpubalance.record import file as files
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
-from gpubalance.reports.document import document_text, probe_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.formats import judged
 from gpubalance.session import bench as bench_story
 from gpubalance.session import probe as probe_story
@@ -154,7 +154,7 @@ def probe(
         )
     )
     probed = probe_story.probe(settings)
-    _save(settings.out, probe_document_text(probed.probe, probed.judgement))
+    _save(settings.out, document_text(probed.probe, probed.judgement))
     return probed
 
 

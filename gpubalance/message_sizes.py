@@ -68,6 +68,6 @@ def _size(part: str, text: str) -> int:
 def size_text(size: int) -> str:
     """Exact, in the largest unit that divides it: 1 GiB, 1536 MiB, 1000 B."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size % unit == 0:
+        if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"
     return f"{size} B"

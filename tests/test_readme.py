@@ -33,6 +33,12 @@ def block(name: str) -> str:
     return match[1]
 
 
+def section_from(start: str) -> str:
+    """What stands between this text and the next heading."""
+    begin = README.index(start)
+    return re.split(r"^#+ ", README[begin + len(start) :], maxsplit=1, flags=re.MULTILINE)[0]
+
+
 OTHERS = [
     "selftest",
     "report",
@@ -74,7 +80,7 @@ def test_the_probe_in_the_readme_is_that_of_a_look_that_is_kept() -> None:
 
 
 def test_every_check_is_in_the_table_and_marked_when_it_is_required() -> None:
-    table = README[README.index("<!-- checks -->") : README.index("### Options of `probe`")]
+    table = section_from("<!-- checks -->")
     rows = re.findall(r"^\| ([A-Z]\d+)(\*?) \| (.*) \| (.*) \|$", table, re.MULTILINE)
     assert rows == [(check.id, "*" * check.required, check.title, check.source) for check in CHECKS]
     assert f"It runs {len(CHECKS)} checks" in README.replace("\n", " ")
@@ -87,7 +93,7 @@ def default_of(threshold: Threshold) -> str:
 
 
 def test_every_threshold_is_in_the_table_with_its_default_and_check() -> None:
-    table = README[README.index("<!-- thresholds -->") : README.index("### From Python")]
+    table = section_from("<!-- thresholds -->")
     rows = re.findall(r"^\| ([a-z_]+) \| (.*) \| (.*) \| (bench|probe|bench, probe) \|$", table, re.MULTILINE)
     assert rows == [(each.name, default_of(each), each.check, ", ".join(each.commands)) for each in THRESHOLDS]
 
@@ -103,7 +109,7 @@ def test_files_that_the_readme_points_to_exist(name: str) -> None:
 
 
 def test_every_exit_code_of_the_program_is_in_the_table() -> None:
-    table = README[README.index("## Exit codes") : README.index("## Options of `bench`")]
+    table = section_from("## Exit codes")
     rows = re.findall(r"^\| ([0-9, ]+) \|", table, re.MULTILINE)
     codes = {int(code) for row in rows for code in row.split(",")}
     assert codes == {0, 1, 2, 3, 129, 130, 143}
@@ -170,5 +176,5 @@ def test_kept_runs_hold_no_real_ids() -> None:
 def test_every_row_of_the_selftest_is_in_its_table() -> None:
     from gpubalance.checks.selftest.rows import HEALTHY, KINDS
 
-    section = README[README.index("## Does it name known faults here?") : README.index("## Exit codes")]
+    section = section_from("## Does it name known faults here?")
     assert set(re.findall(r"^\| `([a-z]+)` \|", section, re.MULTILINE)) == set(KINDS) - {HEALTHY}

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpubalance.analysis.link_classes import nvlinks_active, over_nvlink
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow
@@ -196,11 +197,9 @@ def _capability(device: Device) -> int | None:
 
 def links_of(device: Device) -> int:
     """Links that are up; records from before they were counted have the number that the GPU has."""
-    for key in ("nvlinks_up", "nvlink_count"):
-        value = device.readings.get(key)
-        if isinstance(value, int):
-            return max(0, value)
-    return 0
+    active = nvlinks_active(device)
+    count = device.readings.get("nvlink_count") if active is None else active
+    return max(0, count) if isinstance(count, int) else 0
 
 
 def _kind(devices: Sequence[Device], all_devices: Sequence[Device]) -> str:
@@ -217,10 +216,9 @@ def _kind(devices: Sequence[Device], all_devices: Sequence[Device]) -> str:
 
 
 def _peers(device: Device) -> set[int | None] | None:
-    value = device.readings.get("nvlink_peers")
-    if not isinstance(value, str):
-        return None
-    return {int(part) for part in value.split(",") if part.isdecimal() and part.isascii() and len(part) < 6}
+    """A GPU that is lost hides no other one: only where nobody is known there is no answer."""
+    known = [peer for peer in device.peers if peer.p2p.get("nvlink") is not None or peer.nvlinks is not None]
+    return {peer.nvml_index for peer in known if over_nvlink(peer)} if known else None
 
 
 def expect(

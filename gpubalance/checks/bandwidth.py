@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubalance.analysis.bandwidth import JUDGED, Bandwidth, Expectation, Measured, bandwidth_of, links_of
+from gpubalance.analysis.bandwidth import JUDGED, Bandwidth, Expectation, Measured, bandwidth_of
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import device_label
 from gpubalance.message_sizes import size_text
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
@@ -30,8 +29,8 @@ STEERING = (
 
 
 def check_bandwidth(run: Run, facts: Facts) -> list[Finding]:
-    """Bus bandwidth of the largest messages, the number of links, and how the operations differ from each other."""
-    return [*_link_counts(run), *judge_bandwidth(run, facts.bandwidth), *_ways(run, facts.bandwidth), *_jitter(run)]
+    """Bus bandwidth of the largest messages, the way that data takes, and how the operations differ from each other."""
+    return [*judge_bandwidth(run, facts.bandwidth), *_ways(run, facts.bandwidth), *_jitter(run)]
 
 
 def needs_nccl_log(run: Run) -> bool:
@@ -115,27 +114,6 @@ def _next_step(run: Run) -> str:
     if run.nccl is None:
         return "see which way NCCL takes: gpubalance bench --workload collectives reads its log"
     return "gpubalance probe looks at links and fabric; compare with a node of this model that is known to be good"
-
-
-def _link_counts(run: Run) -> list[Finding]:
-    """GPUs of one model with fewer links up than others: a fault whatever the bandwidth is."""
-    groups: dict[str, list[int]] = {}
-    for index, device in enumerate(run.plan.devices):
-        if isinstance(device.readings.get("nvlinks_up"), int):
-            groups.setdefault(device.name, []).append(index)
-    findings = []
-    for indices in groups.values():
-        most = max(links_of(run.plan.devices[index]) for index in indices)
-        for index in indices:
-            device = run.plan.devices[index]
-            up = links_of(device)
-            if up < most:
-                findings.append(Finding(
-                    "nvlinks", State.FAIL, f"{up} of {most} NVLinks are up on {device_label(device)}",
-                    subject=device_label(device), observed=f"{up} links", expected=f"{most} links, as its peers",
-                    next_step="reseat the GPU or its bridge; gpubalance probe names the link that is down",
-                ))  # fmt: skip
-    return findings
 
 
 def _ways(run: Run, bandwidth: Bandwidth) -> list[Finding]:

@@ -9,7 +9,7 @@ from gpubalance.analysis.compare import Comparison, compare_runs
 from gpubalance.analysis.history import EXTRA_MARGIN, AttemptHistory, OwnSpeed, history_of
 from gpubalance.analysis.snapshot import saved_run_of
 from gpubalance.checks.compare_rules import Rule, check_changes, check_rules, label_of, place_of
-from gpubalance.checks.finding import Finding, State, counted, percent
+from gpubalance.checks.finding import INJECTED, Finding, State, counted, percent
 from gpubalance.checks.trust import settled
 from gpubalance.checks.verdict import Judgement, Verdict, margins_of, sentence_of, verdict_of
 from gpubalance.record.baselines import SavedRun, Setup
@@ -204,7 +204,7 @@ def _slow(
 
 def _next_step(run: Run, state: State) -> str:
     if run.injected:
-        return "none: this fault was injected on purpose"
+        return INJECTED
     if state is State.UNKNOWN:
         return "run again, then gpubalance compare with --fail-on compute:10% on both runs"
     return "look at the clocks, temperature and power limit of that device, and at what changed since then"

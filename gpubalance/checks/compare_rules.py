@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpubalance.analysis.compare import MORE_IS_BETTER, Change, Comparison
 from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.errors import UsageError
+from gpubalance.message_sizes import size_text
 from gpubalance.record.baselines import Collective, Setup
 
 METRICS = ("score", "step", "compute", "busbw", "gemm", "memory_copy", "h2d", "d2h", "memory", "p2p")
@@ -104,15 +105,10 @@ def place_of(setup: Setup, device: int | None, collective: Collective | None) ->
 
 def collective_name(collective: Collective) -> str:
     """all_reduce 1 GiB, with what is unusual about it."""
-    size, unit = float(collective.size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
     usual = ("eager", "float32", "in_place")
     words = (collective.mode, collective.dtype, collective.placement)
     extra = "".join(f" {word.replace('_', ' ')}" for word in words if word not in usual)
-    return f"{collective.name} {size:.4g} {unit}{extra}"
+    return f"{collective.name} {size_text(collective.size_bytes)}{extra}"
 
 
 def check_rules(comparison: Comparison, setup: Setup, rules: Sequence[Rule]) -> list[Finding]:

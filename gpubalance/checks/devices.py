@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.rank_evidence import POWER_CAP_BIT
 from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.evidence import REASON_NAMES
-from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import device_label, rank_label
+from gpubalance.checks.finding import INJECTED, Finding, State, percent
+from gpubalance.checks.identity import device_label, labels_of, name_of, rank_label
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 from gpubalance.record.samples import CounterReading
@@ -26,7 +27,7 @@ HARDWARE_SLOWDOWN, SOFTWARE_THERMAL = (0.0, 0.01), (0.01, 0.10)
 """Shares of the loaded samples above which a slowdown warns and fails; to be calibrated on sick GPUs."""
 SLOWDOWN_SAMPLES = 3
 """A single sample may be the edge of a load."""
-SOFTWARE_THERMAL_BIT, POWER_CAP_BIT = 0x20, 0x4
+SOFTWARE_THERMAL_BIT = 0x20
 LOW_CLOCK, LOW_CLOCK_CAPPED = 0.65, 0.5
 
 
@@ -122,11 +123,9 @@ def check_memory(run: Run, facts: Facts) -> list[Finding]:
     findings = [_skew(run, facts)]
     for device in memory.devices:
         if device.other_ranks and device.other_ranks > LEAK_BYTES:
-            label = device_label(run.plan.devices[device.device])
-            text = f"other ranks hold {device.other_ranks / 2**20:.0f} MiB on {label}"
-            findings.append(
-                Finding("leaked_context", State.WARN, text, next_step="bind the device before any CUDA call")
-            )
+            text = f"other ranks hold {device.other_ranks / 2**20:.0f} MiB on {name_of(run, device.device)}"
+            step = "bind the device before any CUDA call"
+            findings.append(Finding("leaked_context", State.WARN, text, labels_of(run, device.device), next_step=step))
     return findings
 
 
@@ -151,7 +150,7 @@ def _skew(run: Run, facts: Facts) -> Finding:
         expected=f"at most {percent(warn)} when more than {percent(full_warn)} full "
         f"(fails above {percent(fail)} when more than {percent(full_fail)} full)",
         evidence=(f"head-room lost on the other devices: {lost:.1f} GiB",),
-        next_step="none: this fault was injected on purpose" if run.injected else "look at what else that rank keeps",
+        next_step=INJECTED if run.injected else "look at what else that rank keeps",
     )
 
 
@@ -177,7 +176,7 @@ def _xids(run: Run) -> list[Finding]:
     labels: dict[int | None, str] = {d.nvml_index: device_label(d) for d in devices if d.nvml_index is not None}
     findings = []
     for event in run.samples.xids:
-        where = "a GPU" if event.nvml_index is None else f"the GPU with NVML index {event.nvml_index}"
+        where = "a GPU" if event.nvml_index is None else f"GPU {event.nvml_index}"
         state = State.FAIL if event.xid in XID_FAIL else State.INFO if event.xid in XID_INFO else State.WARN
         findings.append(
             Finding(
@@ -203,13 +202,13 @@ def _counters(run: Run, facts: Facts) -> list[Finding]:
     for reading in run.samples.counters:
         readings[reading.device].append(reading)
     findings = []
-    for index, device in enumerate(run.plan.devices):
+    for index in range(len(run.plan.devices)):
         for key, state, name, step in rules:
             grown = _growth(readings[index], key)
             if grown > 0:
-                text = f"{grown} new {name} on {device_label(device)} during the run"
+                text = f"{grown} new {name} on {name_of(run, index)} during the run"
                 evidence = _slow_link(facts) if key.startswith("nvlink_") else ()
-                findings.append(Finding(key, state, text, evidence=evidence, next_step=step))
+                findings.append(Finding(key, state, text, labels_of(run, index), evidence=evidence, next_step=step))
     return findings
 
 
@@ -239,7 +238,6 @@ def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
 
 
 def _reasons(run: Run, sampled: Sampled) -> list[Finding]:
-    label = device_label(run.plan.devices[sampled.device])
     findings = []
     for bit, share in sampled.reasons_share.items():
         if bit not in REASON_NAMES:
@@ -252,7 +250,8 @@ def _reasons(run: Run, sampled: Sampled) -> list[Finding]:
             Finding(
                 "slowdown",
                 State.FAIL if share > fail and enough else State.WARN,
-                f"{label}: {REASON_NAMES[bit]} in {percent(share)} of the loaded samples",
+                f"{name_of(run, sampled.device)}: {REASON_NAMES[bit]} in {percent(share)} of the loaded samples",
+                subject=labels_of(run, sampled.device),
                 expected=f"at most {percent(warn)} (fails above {percent(fail)})",
                 next_step="check power and cooling of that GPU",
             )
@@ -272,7 +271,8 @@ def _low_clock(run: Run, facts: Facts, sampled: Sampled) -> list[Finding]:
         Finding(
             "low_clock",
             State.WARN,
-            f"{device_label(device)}: clock {seen:.0f} of {highest:.0f} MHz at full load, without a power cap",
+            f"{name_of(run, sampled.device)}: clock {seen:.0f} of {highest:.0f} MHz at full load, without a power cap",
+            subject=labels_of(run, sampled.device),
             next_step="look for locked or application clocks: nvidia-smi -q -d CLOCK,PERFORMANCE",
         )
     ]

@@ -18,6 +18,10 @@ class State(str, Enum):
     UNKNOWN = "unknown"
 
 
+INJECTED = "none: this fault was injected on purpose"
+"""The next step of a run that played one."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """What one check found about one subject."""

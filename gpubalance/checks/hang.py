@@ -65,7 +65,7 @@ def hang_evidence(run: Run, error: RunError) -> tuple[str, ...]:
     lines += _ras_lines(hang)
     lines += [f"flight recorder: {path}" for path in hang.flight_recorder]
     lines += [f"the driver did not answer meanwhile: {hang.driver_silent}"] if hang.driver_silent else []
-    lines += [f"Xid {xid.xid} on nvml:{xid.nvml_index}, {xid.t_s:.0f} s after the start" for xid in run.samples.xids]
+    lines += [f"Xid {xid.xid} on GPU {xid.nvml_index}, {xid.t_s:.0f} s after the start" for xid in run.samples.xids]
     return (*lines, *_search_left_out(run))
 
 
@@ -152,7 +152,7 @@ def _members(run: Run, ranks: Sequence[int]) -> str:
     if run.plan.backend == "gloo":
         names, kind = [str(rank) for rank in ranks], "ranks"
     else:
-        names, kind = [str(device.cuda_ordinal) for device in devices], "GPUs"
+        names, kind = [str(d.cuda_ordinal if d.nvml_index is None else d.nvml_index) for d in devices], "GPUs"
     return f"{kind} {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"{kind} {names[0]}"
 
 

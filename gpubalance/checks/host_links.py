@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.host_links import SHARED, Bus, HostFacts, HostLink
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.links import labels, name_of
+from gpubalance.checks.identity import labels_of, name_of
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 
@@ -59,7 +59,7 @@ def _bus(run: Run, host: HostFacts) -> Iterator[Finding]:
                 "host_link",
                 State.FAIL if narrow else State.WARN,
                 f"{name_of(run, link.device)} copies over a PCIe link of {_bus_text(bus)}",
-                subject=labels(run, link.device),
+                subject=labels_of(run, link.device),
                 observed=_bus_text(bus),
                 expected=f"generation {bus.generation_max} x{bus.width_max}",
                 next_step="reseat the card, then check slot, riser and BIOS settings",
@@ -82,7 +82,7 @@ def _limits(run: Run, host: HostFacts) -> Iterator[Finding]:
                     "host_link",
                     State.FAIL if share < fail else State.WARN,
                     f"{name_of(run, link.device)} copies {WAYS[key]} at {percent(share)} of its bus",
-                    subject=labels(run, link.device),
+                    subject=labels_of(run, link.device),
                     observed=f"{rate:.1f} GB/s",
                     expected=f"at least {percent(warn)} (fails below {percent(fail)}) of {limit:.1f} GB/s, {at}",
                     evidence=(*_binding(link), HEALTHY),
@@ -120,7 +120,7 @@ def _behind(run: Run, key: str, rates: dict[int, float], warn: float, fail: floa
             "host_link",
             State.FAIL if behind > fail and len(others) > 1 else State.WARN,
             f"{name_of(run, device)} copies {WAYS[key]} {percent(behind)} slower than its peers",
-            subject=labels(run, device),
+            subject=labels_of(run, device),
             observed=f"{rate:.1f} GB/s",
             expected=f"{peer:.1f} GB/s as its peers, at most {percent(warn)} below (fails above {percent(fail)})",
             evidence=(NO_CULPRIT,) if len(others) == 1 else (),
@@ -143,7 +143,7 @@ def _shared(run: Run, host: HostFacts) -> Iterator[Finding]:
             "shared_uplink",
             State.INFO,
             f"{who} share an uplink: each gets {share:.2f} of its rate when two of them copy from the host",
-            subject=labels(run, *group),
+            subject=labels_of(run, *group),
         )
     grouped = {device for group in host.shared for device in group}
     rest = [link for link in host.links if link.device not in grouped and (link.together_to or 1.0) < SHARED]

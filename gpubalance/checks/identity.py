@@ -1,4 +1,6 @@
-"""How a rank and its device are called in findings: by every name, so that nobody pulls the wrong card."""
+"""How ranks and devices are called in findings: short in sentences, by every name in `subject`, so that nobody pulls
+the wrong card.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +19,20 @@ def device_label(device: Device) -> str:
 def rank_label(run: Run, rank: int, device: int) -> str:
     """Rank and device together."""
     return f"rank {rank} on {device_label(run.plan.devices[device])}"
+
+
+def labels_of(run: Run, *devices: int) -> str:
+    """All names of these devices of the plan."""
+    return "; ".join(device_label(run.plan.devices[device]) for device in devices)
+
+
+def device_name(device: Device) -> str:
+    """GPU 3, by NVML's count as nvidia-smi has it, else cuda:3; CPU core 3."""
+    if device.kind == "cpu":
+        return device_label(device)
+    return f"cuda:{device.cuda_ordinal}" if device.nvml_index is None else f"GPU {device.nvml_index}"
+
+
+def name_of(run: Run, device: int) -> str:
+    """The same for a device of the plan."""
+    return device_name(run.plan.devices[device])

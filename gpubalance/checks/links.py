@@ -9,7 +9,7 @@ from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.link_classes import nvlinks_active, over_nvlink
 from gpubalance.analysis.links import LOOKS, LinkFacts, PeerLink, Slow
 from gpubalance.checks.finding import Finding, State, counted, percent
-from gpubalance.checks.identity import device_label
+from gpubalance.checks.identity import labels_of, name_of
 from gpubalance.record.gates import gates_of
 from gpubalance.record.limits import host_link_limit_gb_per_s
 from gpubalance.record.links import PeerCopies
@@ -30,24 +30,14 @@ P2P_CURE = "set NCCL_P2P_DISABLE=1 for jobs, then look at IOMMU and ACS of the h
 
 
 def check_links(run: Run, facts: Facts) -> list[Finding]:
-    """All that copies between devices show."""
+    """NVLinks that are down, and all that copies between devices show."""
+    down = list(_uneven_nvlinks(run))
     if run.links is None:
-        return []
-    found = [*_data(run), *_uneven_nvlinks(run)]
+        return down
+    found = [*_data(run), *down]
     if facts.links is None or not facts.links.peers:
         return found
     return [*found, *_slow_links(run, facts.links), *_against_limit(run, facts.links), *_no_access(run)]
-
-
-def name_of(run: Run, device: int) -> str:
-    """GPU 3, by NVML's count as nvidia-smi has it, else CUDA's."""
-    of = run.plan.devices[device]
-    return f"cuda:{of.cuda_ordinal}" if of.nvml_index is None else f"GPU {of.nvml_index}"
-
-
-def labels(run: Run, *devices: int) -> str:
-    """All names of these devices."""
-    return "; ".join(device_label(run.plan.devices[device]) for device in devices)
 
 
 def _data(run: Run) -> Iterator[Finding]:
@@ -70,7 +60,7 @@ def _wrong(run: Run, peer: PeerCopies) -> Finding:
         "link_data",
         State.FAIL,
         f"{name_of(run, peer.source)} to {name_of(run, peer.target)}: the copy returned wrong bytes{where}{claim}",
-        subject=labels(run, peer.source, peer.target),
+        subject=labels_of(run, peer.source, peer.target),
         observed=f"{count} of {of} bytes wrong",
         expected="0",
         evidence=("do not train here: gradients that take this way are wrong in silence",),
@@ -94,10 +84,10 @@ def _uneven_nvlinks(run: Run) -> Iterator[Finding]:
                     "nvlinks_up",
                     State.FAIL,
                     f"{name_of(run, index)} has {counted(up, 'NVLink')} up, its peers have {most}",
-                    subject=labels(run, index),
+                    subject=labels_of(run, index),
                     observed=str(up),
                     expected=str(most),
-                    next_step=MEND,
+                    next_step="reseat the GPU or its bridge; gpubalance probe names the link that is down",
                 )
 
 
@@ -130,7 +120,7 @@ def _slow(run: Run, slow: Slow, warn: float, fail: float) -> Finding:
         "link",
         state,
         f"{_who(run, slow)} {percent(slow.behind)} less than {_than(slow, two=two)}{_dead(slow)}",
-        subject=labels(run, *slow.devices),
+        subject=labels_of(run, *slow.devices),
         observed=_observed(slow.copies),
         expected=f"at most {percent(warn)} less than its peers of the same class ({slow.copies[0].link.name}); "
         f"fails above {percent(fail)}",
@@ -203,7 +193,7 @@ def _against_limit(run: Run, facts: LinkFacts) -> list[Finding]:
 
 def _limit(peer: PeerLink) -> str:
     limit, links = peer.link.limit_gb_per_s or 0.0, peer.link.links or 1
-    return f"{peer.link.links} x {limit / links:.0f} = {limit:.0f} GB/s"
+    return f"{counted(links, 'link')} x {limit / links:g} GB/s = {limit:.0f} GB/s"
 
 
 def _reason(run: Run, peer: PeerLink, share: float, fail: float) -> str:
@@ -228,7 +218,7 @@ def _below(run: Run, reason: str, group: Sequence[PeerLink], warn: float, fail: 
         "link_limit",
         State.WARN if reason == "warn" else State.FAIL,
         text,
-        subject=labels(run, *devices),
+        subject=labels_of(run, *devices),
         observed=f"{first.gb_per_s:.1f} GB/s",
         expected=f"at least {percent(warn)} (fails below {percent(fail)}) of {_limit(first)}; {HEALTHY}",
         evidence=tuple(_p2p(run, first)),

@@ -10,7 +10,7 @@ import numpy as np
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.stragglers import median_of_others
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import device_label
+from gpubalance.checks.identity import labels_of, name_of
 from gpubalance.record.gates import gates_of
 from gpubalance.record.limits import gemm_limit_tflops, host_link_limit_gb_per_s, memory_limit_gb_per_s
 from gpubalance.record.node import Device
@@ -92,7 +92,8 @@ def _no_yardstick(run: Run, device: int) -> Finding:
     return Finding(
         "device_speed",
         State.UNKNOWN,
-        f"no limit can be derived for {device_label(run.plan.devices[device])}, and it has no peers",
+        f"no limit can be derived for {name_of(run, device)}, and it has no peers",
+        subject=labels_of(run, device),
         next_step="compare the numbers in the record with those of a device of this model that is known to be good",
     )
 
@@ -141,7 +142,8 @@ def _against_peers(
     yield Finding(
         "device_speed",
         state,
-        f"{measure.name} of {device_label(run.plan.devices[probe.device])} is {percent(behind)} below its peers",
+        f"{measure.name} of {name_of(run, probe.device)} is {percent(behind)} below its peers",
+        subject=labels_of(run, probe.device),
         observed=f"{value:.1f} {measure.unit}",
         expected=below_peers(measure, peer, warn, fail),
         evidence=("with two devices, which of them is the abnormal one needs a baseline",) if others == 1 else (),
@@ -162,7 +164,6 @@ def share_of_limit(measure: Measure, limit: float, warn: float, fail: float) -> 
 def _against_limit(
     run: Run, facts: Facts, measure: Measure, probe: DeviceProbe, gates: tuple[float, float]
 ) -> Iterator[Finding]:
-    device = run.plan.devices[probe.device]
     limit = _limit(run, facts, measure, probe.device)
     if limit is None:
         return
@@ -173,7 +174,8 @@ def _against_limit(
     yield Finding(
         "device_speed",
         State.FAIL if share < fail else State.WARN,
-        f"{measure.name} of {device_label(device)} reaches {percent(share)} of its derived limit",
+        f"{measure.name} of {name_of(run, probe.device)} reaches {percent(share)} of its derived limit",
+        subject=labels_of(run, probe.device),
         observed=f"{measure.value(probe):.1f} {measure.unit}",
         expected=share_of_limit(measure, limit, warn, fail),
         next_step="look at clocks, link width and generation under load, and at power limits",

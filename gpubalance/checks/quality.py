@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.checks.hang import hang_evidence, hang_step
-from gpubalance.checks.identity import device_label, rank_label
+from gpubalance.checks.identity import labels_of, name_of, rank_label
 from gpubalance.record.run import Run, RunError
 
 BUSY_HOST = 0.30
@@ -159,8 +159,8 @@ def check_foreign(run: Run, facts: Facts) -> list[Finding]:
         Finding(
             "foreign_process",
             State.WARN,
-            f"pid {process.pid} was on device {process.device} during the run; numbers are about both",
-            subject=device_label(run.plan.devices[process.device]),
+            f"pid {process.pid} was on {name_of(run, process.device)} during the run; numbers are about both",
+            subject=labels_of(run, process.device),
             next_step="stop it and measure again",
         )
         for process in foreign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.cause_words import cause_of, clause, lines, next_step
-from gpubalance.checks.finding import Finding, State, percent
+from gpubalance.checks.finding import INJECTED, Finding, State, percent
 from gpubalance.checks.identity import rank_label
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
@@ -45,9 +45,7 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
             expected=f"at most {percent(seen.gate_warn)} (fails above {percent(seen.gate_fail)}); "
             f"ordinary jitter of these ranks costs {percent(seen.allowance)}",
             evidence=(*note, *lines(cause)),
-            next_step="none: this fault was injected on purpose"
-            if run.injected
-            else next_step(cause) or "look for other processes on the host",
+            next_step=INJECTED if run.injected else next_step(cause) or "look for other processes on the host",
             required=True,
         )
     ]
@@ -73,7 +71,7 @@ def check_units(run: Run, facts: Facts) -> list[Finding]:
                 "time per unit is what the device is judged by",
                 *((f"its step takes {percent(cause.excess)} longer{clause(cause)}",) if cause and of_data else ()),
             ),
-            next_step="none: this fault was injected on purpose" if run.injected else "split the data evenly",
+            next_step=INJECTED if run.injected else "split the data evenly",
         )
     ]
 

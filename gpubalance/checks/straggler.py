@@ -10,7 +10,7 @@ from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
 from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step
 from gpubalance.checks.evidence import sensor_evidence, time_class
-from gpubalance.checks.finding import Finding, State, listed, percent
+from gpubalance.checks.finding import INJECTED, Finding, State, listed, percent
 from gpubalance.checks.identity import rank_label
 from gpubalance.record.run import Run
 
@@ -90,7 +90,7 @@ def _developing(run: Run, facts: Facts, first: AttemptFacts) -> list[Finding]:
 
 def _developing_step(run: Run, of_cause: str | None) -> str:
     if run.injected:
-        return "none: this fault was injected on purpose"
+        return INJECTED
     return of_cause or "give it more time, for example --budget 5m, and see where it ends"
 
 
@@ -240,7 +240,7 @@ def _only_peer(first: AttemptFacts, rank: int) -> int | None:
 
 def _next_step(run: Run, extra: tuple[str, ...], of_cause: str | None) -> str:
     if run.injected:
-        return "none: this fault was injected on purpose"
+        return INJECTED
     if of_cause is not None:
         return of_cause
     if _followed(extra) == "rank":
@@ -283,7 +283,7 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
         ),
         next_step="compare the fast devices with the slow ones: socket, power limit, clocks"
         if not run.injected
-        else "none: a fault was injected on purpose",
+        else INJECTED,
         required=True,
     )
 

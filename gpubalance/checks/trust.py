@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import window_of
 from gpubalance.checks.finding import Finding, State, percent
-from gpubalance.checks.identity import device_label
+from gpubalance.checks.identity import labels_of, name_of
 from gpubalance.launch.plan import busy_with
 from gpubalance.record.run import Run
 
@@ -94,13 +94,14 @@ def _used_before(run: Run) -> list[Finding]:
     """Only a run with --force gets so far."""
     if run.plan.backend != "nccl":
         return []
-    used = [(device, busy) for device in run.plan.devices if (busy := busy_with(device, run.node)) is not None]
+    devices = enumerate(run.plan.devices)
+    used = [(index, busy) for index, device in devices if (busy := busy_with(device, run.node)) is not None]
     if not used:
         return []
-    device, busy = used[0]
+    first, busy = used[0]
     others = f", and {len(used) - 1} more of the GPUs are in use" if len(used) > 1 else ""
-    text = f"before the run a GPU {busy}{others}: times are about both"
-    return [_void("used_before", text, "stop it and measure again", device_label(device))]
+    text = f"before the run {name_of(run, first)} {busy}{others}: times are about both"
+    return [_void("used_before", text, "stop it and measure again", labels_of(run, first))]
 
 
 def _clock_of_day(run: Run) -> list[Finding]:

@@ -54,7 +54,7 @@ def bench_command(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Of all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,send_recv.",
+            help="Of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv: with commas.",
         ),
     ] = None,
     dtype: Annotated[

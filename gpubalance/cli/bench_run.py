@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gpubalance.cli.entry import complain
 from gpubalance.cli.output import PLAIN, Exits, exit_code_after, exit_code_of, measuring, write_json, write_report
 from gpubalance.cli.progress import StderrDisplay
 from gpubalance.cli.remember import remember
 from gpubalance.cli.reports_option import Report, check_reports, write_reports, write_stdout_report
+from gpubalance.cli.saving import save_record
 from gpubalance.errors import ExitCode
-from gpubalance.record.file import check_writable, save_text, state_folder
+from gpubalance.record.file import check_writable, state_folder
 from gpubalance.reports.document import document_text
 from gpubalance.session.bench import Doubt, Finished, bench
 from gpubalance.session.compare import AUTO, against_baseline, check_base, slower_than_before
@@ -49,7 +49,8 @@ def run_bench(
     if base is not None:
         judgement = against_baseline(base, finished.run, finished.judgement, os.environ, required=require_baseline)
         finished = replace(finished, judgement=judgement)
-    saved, lost = _save(settings, finished)
+    text = document_text(finished.run, finished.judgement)
+    saved, lost = save_record(text, settings.out, state_folder(os.environ), f"{finished.run.run_id}.json")
     _remember(settings, finished, saved)
     lost |= write_reports(reports, finished.run, finished.judgement)
     if as_json:
@@ -68,28 +69,3 @@ def _remember(settings: BenchSettings, finished: Finished, saved: str | None) ->
     """With the plain exit code, whatever the style that was asked for."""
     code = exit_code_of(finished.run, finished.judgement, settings.fail_on)
     remember(lambda home: remember_run(home, finished.run, finished.judgement, code, saved))
-
-
-def _save(settings: BenchSettings, finished: Finished) -> tuple[str | None, bool]:
-    """Where the record was saved, and whether a place that was asked for could not be written."""
-    asked = Path(settings.out) if settings.out is not None else None
-    path = asked or _default_path(finished)
-    if path is None:
-        return None, False
-    try:
-        save_text(path, document_text(finished.run, finished.judgement))
-    except OSError as error:
-        complain(f"the record could not be saved to {path}: {error.strerror}", None)
-        return None, asked is not None
-    return str(path), False
-
-
-def _default_path(finished: Finished) -> Path | None:
-    folder = state_folder(os.environ)
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder / f"{finished.run.run_id}.json"

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpubalance.checks.probing.verdict import judge_probe
-from gpubalance.cli.entry import complain
 from gpubalance.cli.output import PLAIN, Exits, exit_code_after, exit_code_of_verdict, measuring, write_lines
 from gpubalance.cli.remember import remember
 from gpubalance.cli.reports_option import Report, check_reports, write_reports, write_stdout_report
+from gpubalance.cli.saving import save_record
 from gpubalance.cli.stdout import write_stdout
 from gpubalance.errors import UsageError
-from gpubalance.record.file import check_writable, save_text
+from gpubalance.record.file import check_writable
 from gpubalance.record.probe import Probe
-from gpubalance.reports.document import probe_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.probe_report import probe_lines
 from gpubalance.session.last_verdict import remember_probe
-from gpubalance.session.probe import Probed, probe
+from gpubalance.session.probe import probe
 from gpubalance.settings import ProbeSettings
 
 
@@ -35,13 +35,13 @@ def run_probe(
     check_reports(reports, settings.out, as_json=as_json)
     with measuring(exits):
         probed = probe(settings)
-    lost = settings.out is not None and not _save(Path(settings.out), probed)
-    saved = None if lost else settings.out
+    text = document_text(probed.probe, probed.judgement)
+    saved, lost = save_record(text, settings.out, None, "")
     lost |= write_reports(reports, probed.probe, probed.judgement)
     plain = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on)
     remember(lambda home: remember_probe(home, probed.probe, probed.judgement, plain, saved))
     if as_json:
-        write_stdout(probe_document_text(probed.probe, probed.judgement).encode())
+        write_stdout(text.encode())
     elif not write_stdout_report(reports, probed.probe, probed.judgement):
         write_lines(probe_lines(probed.probe, probed.judgement, saved, verbose=verbose))
     code = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on, exits)
@@ -52,7 +52,7 @@ def report_probe(loaded: Probe, to: str, path: str, exits: Exits = PLAIN) -> int
     """A saved probe again, judged by the rules of this version."""
     judgement = judge_probe(loaded)
     if to == "json":
-        write_stdout(probe_document_text(loaded, judgement).encode())
+        write_stdout(document_text(loaded, judgement).encode())
     elif to == "svg":
         from gpubalance.reports.picture import svg_text
 
@@ -62,12 +62,3 @@ def report_probe(loaded: Probe, to: str, path: str, exits: Exits = PLAIN) -> int
     else:
         raise UsageError(f"a probe has no {to}: it holds no samples over time", "use --to json")
     return exit_code_of_verdict(judgement.verdict, "fail", exits)
-
-
-def _save(path: Path, probed: Probed) -> bool:
-    try:
-        save_text(path, probe_document_text(probed.probe, probed.judgement))
-    except OSError as error:
-        complain(f"the record could not be saved to {path}: {error.strerror}", None)
-        return False
-    return True

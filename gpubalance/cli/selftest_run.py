@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpubalance.checks.selftest.verdict import SelftestJudgement, judge_selftest
-from gpubalance.cli.entry import complain
 from gpubalance.cli.output import PLAIN, Exits, NagiosCode, exit_code_after, exit_code_of_verdict, write_lines
 from gpubalance.cli.progress import StderrDisplay
+from gpubalance.cli.saving import save_record
 from gpubalance.cli.stdout import write_stdout
 from gpubalance.errors import UsageError
-from gpubalance.record.file import check_writable, save_text
+from gpubalance.record.file import check_writable
 from gpubalance.record.history import state_home
 from gpubalance.record.selftest import Selftest
-from gpubalance.reports.document import selftest_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.selftest_report import selftest_lines, selftest_markdown
-from gpubalance.session.selftest import Selftested, selftest
+from gpubalance.session.selftest import selftest
 from gpubalance.settings import SelftestSettings
 
 FORMATS = ("terminal", "json", "markdown", "svg")
@@ -32,9 +31,11 @@ def run_selftest(settings: SelftestSettings, *, as_json: bool) -> int:
         done = selftest(settings, display)
     finally:
         display.close()
-    saved, lost = _save(settings, done)
+    text, home = document_text(done.record, done.judgement), state_home(os.environ)
+    folder = None if home is None else home / "selftests"  # apart from runs, which baselines look through
+    saved, lost = save_record(text, settings.out, folder, f"{done.record.selftest_id}.json")
     if as_json:
-        write_stdout(selftest_document_text(done.record, done.judgement).encode())
+        write_stdout(text.encode())
     else:
         write_lines(selftest_lines(done.record, done.judgement, saved))
     return exit_code_after(_exit_code(done.record, done.judgement, PLAIN), lost=lost)
@@ -46,7 +47,7 @@ def report_selftest(record: Selftest, to: str, path: str, exits: Exits = PLAIN) 
         raise UsageError(f"a selftest has no {to}", f"choose from: {', '.join(FORMATS)}")
     judgement = judge_selftest(record)
     if to == "json":
-        write_stdout(selftest_document_text(record, judgement).encode())
+        write_stdout(document_text(record, judgement).encode())
     elif to == "markdown":
         write_stdout(selftest_markdown(record, judgement).encode("utf-8", "backslashreplace"))
     elif to == "svg":
@@ -62,30 +63,3 @@ def _exit_code(record: Selftest, judgement: SelftestJudgement, exits: Exits) -> 
     if record.interrupted_by is not None:
         return NagiosCode.UNKNOWN if exits.nagios else 128 + record.interrupted_by
     return exit_code_of_verdict(judgement.verdict, "fail", exits)
-
-
-def _save(settings: SelftestSettings, done: Selftested) -> tuple[str | None, bool]:
-    """Where the record was saved, and whether a place that was asked for could not be written."""
-    asked = Path(settings.out) if settings.out is not None else None
-    path = asked or _default_path(done.record, os.environ)
-    if path is None:
-        return None, False
-    try:
-        save_text(path, selftest_document_text(done.record, done.judgement))
-    except OSError as error:
-        complain(f"the record could not be saved to {path}: {error.strerror}", None)
-        return None, asked is not None
-    return str(path), False
-
-
-def _default_path(record: Selftest, environment: Mapping[str, str]) -> Path | None:
-    """Apart from runs, which baselines and comparisons look through."""
-    home = state_home(environment)
-    if home is None:
-        return None
-    folder = home / "selftests"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder / f"{record.selftest_id}.json"

@@ -194,11 +194,12 @@ def cpu_list(cpus: list[int]) -> str:
     return ",".join("-".join(str(end) for end in part) for part in parts)
 
 
-def read_links(nvml: Nvml, index: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The NVLinks that the GPU has, up or not: as many as it says, else as many as answer. And why some are null, by
-    nvlink_active and nvlink_version; also where no link is listed because the first was refused.
+def read_links(nvml: Nvml, index: int, count: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The NVLinks that the GPU has, up or not: as many as it says (`count`, where it was asked before), else as many as
+    answer. And why some are null, by nvlink_active and nvlink_version; also where no link is listed because the first
+    was refused.
     """
-    count = link_count(nvml, index)
+    count = link_count(nvml, index) if count is None or count > MAX_LINKS else count
     links: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
     for link in range(MAX_LINKS if count is None else count):

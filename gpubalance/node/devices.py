@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpubalance.errors import UsageError
-from gpubalance.node.links import with_links
 from gpubalance.node.nvml import Answer, Nvml
 from gpubalance.node.readings import AT_REST, SENTINELS, memory, memory_v1, take
 from gpubalance.node.visibility import match_uuid
@@ -24,7 +23,7 @@ def list_devices(nvml: Nvml) -> list[Device] | str:
     count = nvml.ask("DeviceGetCount")
     if count.reason is not None or count.value in SENTINELS:
         return count.reason or "SENTINEL"
-    return [with_links(nvml, read_device(nvml, index), count.value) for index in range(count.value)]
+    return [read_device(nvml, index) for index in range(count.value)]
 
 
 def read_device(nvml: Nvml, index: int) -> Device:

@@ -20,7 +20,8 @@ def with_ways(nvml: Nvml, devices: Sequence[Device]) -> list[Device]:
 
 def _with_ways(nvml: Nvml, index: int, devices: Sequence[Device]) -> Device:
     device = devices[index]
-    links, refused = read_links(nvml, index)
+    count = device.readings.get("nvlink_count")
+    links, refused = read_links(nvml, index, count if isinstance(count, int) else None)
     up = [link["link"] for link in links if link["active"]]
     known = bool(links) and all(link["active"] is not None for link in links)
     reason = {} if known else {"nvlinks_active": refused.get("nvlink_active", "NOT_SUPPORTED")}

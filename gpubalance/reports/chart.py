@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpubalance.checks.identity import device_name
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 
@@ -23,11 +24,9 @@ class Chart:
     notes: tuple[str, ...] = ()
 
 
-def device_name(device: Device, index: int) -> str:
-    """GPU 3 by NVML's count, as nvidia-smi has it; where NVML is silent, CUDA's count; a slot of the CPU."""
-    if device.kind == "cpu":
-        return f"CPU slot {index}"
-    return f"cuda:{device.cuda_ordinal}" if device.nvml_index is None else f"GPU {device.nvml_index}"
+def column_name(device: Device, index: int) -> str:
+    """The device as findings call it; a slot of the CPU, which may have many cores, by its place in the plan."""
+    return f"CPU slot {index}" if device.kind == "cpu" else device_name(device)
 
 
 def why_not(run: Run, workload: str) -> str:

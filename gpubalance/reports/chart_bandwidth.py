@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpubalance.analysis.bandwidth import Bandwidth
+from gpubalance.message_sizes import size_text
 from gpubalance.record.timings import CollectiveRow
 from gpubalance.reports.canvas import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILLION, WIDTH_PX, axes_in, svg_of
 from gpubalance.reports.chart import Chart
@@ -53,14 +54,6 @@ def _notes(bandwidth: Bandwidth) -> tuple[str, ...]:
     reasons = [f"nothing is expected: {each.why_not}" for each in bandwidth.largest if each.why_not is not None]
     none = "nothing is expected of gloo" if not bandwidth.largest else None
     return tuple(dict.fromkeys([*texts, *reasons, *([none] if none else [])]))
-
-
-def size_text(size: float) -> str:
-    """8 KiB, 1 GiB; the nearest whole number."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.0f} {name}"
-    return f"{size:.0f} B"
 
 
 def _svg(curves: Curves, lines: Lines) -> str:

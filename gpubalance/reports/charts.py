@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpubalance.analysis.facts import Facts
 from gpubalance.record.probe import Load, Probe
 from gpubalance.record.run import Run
-from gpubalance.reports.chart import Chart, device_name, why_not
+from gpubalance.reports.chart import Chart, column_name, why_not
 from gpubalance.reports.chart_bandwidth import bandwidth_chart
 from gpubalance.reports.chart_bars import memory_chart, step_chart, time_chart
 from gpubalance.reports.chart_matrix import matrix_chart
@@ -16,7 +16,7 @@ from gpubalance.reports.probe_tables import link_matrix
 
 def run_charts(run: Run, facts: Facts) -> list[Chart]:
     """Utilization, time of ranks, memory, bandwidth, and what the step is made of."""
-    names = [device_name(device, index) for index, device in enumerate(run.plan.devices)]
+    names = [column_name(device, index) for index, device in enumerate(run.plan.devices)]
     on_cpu, first = run.plan.backend == "gloo", facts.first
     missing = why_not(run, "ddp")
     return [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,9 +15,9 @@ from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.record.base import Record
 from gpubalance.record.baselines import Baseline, Fact, Setup
 from gpubalance.reports.document import plain
-from gpubalance.reports.printable import printable
+from gpubalance.reports.printable import printable, wrapped
 from gpubalance.reports.rank_table import aligned
-from gpubalance.reports.terminal import WIDTH, WORDS, Line
+from gpubalance.reports.terminal import WORDS, Line
 
 COMPARISON_SCHEMA = 1
 SHOWN = (State.FAIL, State.UNKNOWN, State.WARN, State.INFO)
@@ -85,13 +84,6 @@ def _change_object(change: Change) -> dict[str, Any]:
 def _percent(change: Change, value: float | None) -> float | None:
     share = change.relative(value)
     return None if share is None else 100 * share
-
-
-def wrapped(text: str, indent: str = "") -> list[str]:
-    """Lines of 80 columns, broken at spaces only, so that no id and no number is split."""
-    return textwrap.wrap(
-        printable(text), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def side_lines(comparison: Comparison | None, base: str, new: str) -> list[str]:

@@ -21,30 +21,12 @@ from gpubalance.record.run import Run
 from gpubalance.record.selftest import Selftest
 
 
-def document_text(run: Run, judgement: Judgement) -> str:
-    """One JSON document, a line feed at its end."""
-    return _text({
-        "schema_version": run.schema_version,
-        "judgement": plain(judgement),
-        "run": run.model_dump(mode="json"),
-    })  # fmt: skip
-
-
-def probe_document_text(probe: Probe, judgement: ProbeJudgement) -> str:
-    """The same for a probe."""
-    return _text({
-        "schema_version": probe.schema_version,
-        "judgement": plain(judgement),
-        "probe": probe.model_dump(mode="json"),
-    })  # fmt: skip
-
-
-def selftest_document_text(record: Selftest, judgement: SelftestJudgement) -> str:
-    """The same for a selftest."""
+def document_text(record: Run | Probe | Selftest, judgement: Judgement | ProbeJudgement | SelftestJudgement) -> str:
+    """One JSON document, a line feed at its end. The record stands under its kind, that of `bench` under run."""
     return _text({
         "schema_version": record.schema_version,
         "judgement": plain(judgement),
-        "selftest": record.model_dump(mode="json"),
+        "run" if record.kind == "bench" else record.kind: record.model_dump(mode="json"),
     })  # fmt: skip
 
 
@@ -55,10 +37,10 @@ def _text(document: dict[str, Any]) -> str:
 
 def plain(value: Any) -> Any:
     """Dataclasses, records, enums and tuples as plain JSON values; numbers that are not finite become null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Record):
         value = value.model_dump()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

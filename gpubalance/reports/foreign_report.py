@@ -10,9 +10,10 @@ from gpubalance.analysis.foreign_pairs import PLACEMENT_WORDS, Pair, Unpaired, W
 from gpubalance.checks.compare_rules import TITLES
 from gpubalance.checks.finding import State, counted
 from gpubalance.checks.foreign import ForeignJudgement
-from gpubalance.reports.compare_report import as_json, finding_lines, wrapped
+from gpubalance.message_sizes import size_text
+from gpubalance.reports.compare_report import as_json, finding_lines
 from gpubalance.reports.document import plain
-from gpubalance.reports.printable import printable
+from gpubalance.reports.printable import printable, wrapped
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.table import NONE, Column, Table
 from gpubalance.reports.terminal import WORDS, Line
@@ -140,14 +141,6 @@ def _cells(pair: Pair) -> tuple[str, ...]:
 
 def _us(time_us: float | None) -> str:
     return NONE if time_us is None else f"{time_us:.2f}"
-
-
-def size_text(size_bytes: int) -> str:
-    """64 MiB; sizes that are no round ones keep all their bytes."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= scale and size_bytes % scale == 0:
-            return f"{size_bytes // scale} {unit}"
-    return f"{size_bytes} B"
 
 
 def left_out(comparison: ForeignComparison) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.links import PeerLink
-from gpubalance.checks.links import name_of
+from gpubalance.checks.identity import name_of
+from gpubalance.record.links import DeviceCopies
 from gpubalance.record.run import Run
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.table import NONE, number
@@ -46,6 +47,18 @@ def cell(rate: float | None, *, same: bool) -> str:
     return "." if same else number(rate, 1)
 
 
+def host_cells(run: Run, copies: DeviceCopies) -> tuple[str, ...]:
+    """A device, its copies within its memory, from the host alone and with all others, and to the host likewise."""
+    return (
+        name_of(run, copies.device),
+        number(copies.memory_copy_gb_per_s),
+        number(copies.to_device_gb_per_s, 1),
+        number(copies.together_to_device_gb_per_s, 1),
+        number(copies.from_device_gb_per_s, 1),
+        number(copies.together_from_device_gb_per_s, 1),
+    )
+
+
 def _short(run: Run, device: int) -> str:
     return name_of(run, device).removeprefix("GPU ")
 
@@ -76,17 +89,7 @@ def _host(run: Run) -> Iterator[str]:
     assert run.links is not None
     if not run.links.devices:
         return
-    rows = [
-        (
-            name_of(run, copies.device),
-            number(copies.memory_copy_gb_per_s),
-            number(copies.to_device_gb_per_s, 1),
-            number(copies.together_to_device_gb_per_s, 1),
-            number(copies.from_device_gb_per_s, 1),
-            number(copies.together_from_device_gb_per_s, 1),
-        )
-        for copies in run.links.devices
-    ]
+    rows = [host_cells(run, copies) for copies in run.links.devices]
     yield from aligned([*HOST, *rows], names=1)
     missing = [f"{what}: {why}" for what, why in run.links.missing.items() if what in ("peers", "host")]
     yield from missing

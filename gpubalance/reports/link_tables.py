@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from gpubalance.checks.links import name_of
+from gpubalance.checks.identity import name_of
 from gpubalance.record.run import Run
-from gpubalance.reports.link_lines import cell
+from gpubalance.reports.link_lines import cell, host_cells
 from gpubalance.reports.table import NONE, Column, Table, number, words
 
 LONGEST_MATRIX = 16
@@ -77,12 +77,7 @@ def host_link_table(run: Run) -> Table:
     )
     rows = tuple(
         (
-            name_of(run, copies.device),
-            number(copies.memory_copy_gb_per_s),
-            number(copies.to_device_gb_per_s, 1),
-            number(copies.together_to_device_gb_per_s, 1),
-            number(copies.from_device_gb_per_s, 1),
-            number(copies.together_from_device_gb_per_s, 1),
+            *host_cells(run, copies),
             f"NUMA node {copies.numa_node}" if copies.numa_node is not None else copies.not_bound or NONE,
         )
         for copies in (run.links.devices if run.links else ())

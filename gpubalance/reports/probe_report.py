@@ -14,10 +14,10 @@ from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.record.probe import Probe
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.common_tables import speed_cells
-from gpubalance.reports.printable import printable
+from gpubalance.reports.printable import WIDTH, printable, wrapped
 from gpubalance.reports.probe_tables import links_up, way_of
 from gpubalance.reports.rank_table import aligned
-from gpubalance.reports.terminal import WIDTH, WORDS, Line
+from gpubalance.reports.terminal import WORDS, Line
 
 SHOWN = (State.FAIL, State.UNKNOWN, State.WARN)
 MANY = 3
@@ -39,7 +39,7 @@ def probe_lines(probe: Probe, judgement: ProbeJudgement, saved: str | None, *, v
         [Line(text) for text in _devices(probe)],
         [Line(text) for text in _matrix(probe)],
         [Line(text) for text in _loads(probe)],
-        [Line(part) for text in (*_said_aloud(judgement), *_node(probe, saved)) for part in _wrapped(text, WIDTH)],
+        [Line(part) for text in (*_said_aloud(judgement), *_node(probe, saved)) for part in wrapped(text)],
     ]
     lines: list[Line] = []
     for section in filter(None, sections):
@@ -73,7 +73,7 @@ def _findings(judgement: ProbeJudgement, *, verbose: bool) -> Iterator[str]:
 def _told_nothing(subject: str, unknown: list[Finding]) -> Iterator[str]:
     ids = list(dict.fromkeys(each.id for each in unknown))
     text = f"{len(ids)} checks not measured, {subject} ({', '.join(ids)}); --verbose shows each"
-    return iter(_wrapped(f"{'...':3} {State.UNKNOWN.value:7} {text}", WIDTH, " " * 12))
+    return iter(wrapped(f"{'...':3} {State.UNKNOWN.value:7} {text}", " " * 12))
 
 
 def _silent_one(found: Finding) -> str:
@@ -96,11 +96,11 @@ def _finding(found: Finding) -> Iterator[str]:
     """Id, state and sentence; below it who, what speaks for it, what it is held against, what to do."""
     head = f"{found.id:3} {found.state.value:7} "
     indent = " " * len(head)
-    yield from _wrapped(f"{head}{found.message}", WIDTH, indent)
+    yield from wrapped(f"{head}{found.message}", indent)
     seen = ", expected ".join(part for part in (found.observed, found.expected) if part)
     parts = [found.subject, seen, *found.evidence, f"Next: {found.next_step}." if found.next_step else None]
     for part in filter(None, parts):
-        yield from (f"{indent}{line}" for line in _wrapped(part, WIDTH - len(indent), "  "))
+        yield from (f"{indent}{line}" for line in wrapped(part, "  ", WIDTH - len(indent)))
 
 
 def _counts(judgement: ProbeJudgement) -> list[str]:
@@ -112,7 +112,7 @@ def _counts(judgement: ProbeJudgement) -> list[str]:
         worst[found.id] = min(before, found.state, key=order.index)
     counts = Counter(worst.values())
     text = ", ".join(f"{counts[state]} {name}" for state, name in COUNTED if counts[state])
-    return _wrapped(f"{counted(len(worst), 'check')}: {text}", WIDTH)
+    return wrapped(f"{counted(len(worst), 'check')}: {text}")
 
 
 def _devices(probe: Probe) -> list[str]:
@@ -124,7 +124,7 @@ def _devices(probe: Probe) -> list[str]:
         ("", "", "GiB", "GiB", "%", "up", "", "MHz", "W", "C"),
     ]
     rows += [_device(gpu) for gpu in gpus]
-    names = [part for gpu in gpus for part in _wrapped(_identity(gpu), WIDTH, " " * 7)]
+    names = [part for gpu in gpus for part in wrapped(_identity(gpu), " " * 7)]
     return [*aligned(rows), *names]
 
 
@@ -235,12 +235,6 @@ def _cpus(probe: Probe) -> str:
     nodes = len(probe.host.numa_nodes)
     numa = f", {nodes} NUMA nodes" if nodes > 1 else ""
     return f"{usable:g} of {count} CPUs usable{numa}"
-
-
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    ) or [""]
 
 
 def joined(lines: Iterable[Line]) -> str:

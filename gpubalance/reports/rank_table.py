@@ -9,7 +9,7 @@ import numpy as np
 from gpubalance.analysis.balance import reference_of
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
-from gpubalance.checks.identity import device_label
+from gpubalance.checks.identity import device_label, name_of
 from gpubalance.node.readings import reason_names
 from gpubalance.record.run import Run
 from gpubalance.reports.many_ranks import others_line, worst_ranks
@@ -132,5 +132,4 @@ def _reasons(run: Run, sampled: Sampled) -> list[str]:
             continue
         normal = " (normal at full load)" if bit == 0x4 else ""
         texts.append(f"{reason_names(bit)[0]} {100 * share:.0f} % of the time{normal}")
-    device = run.plan.devices[sampled.device]
-    return [f"cuda:{device.cuda_ordinal} {', '.join(texts)}"] if texts else []
+    return [f"{name_of(run, sampled.device)}: {', '.join(texts)}"] if texts else []

@@ -38,8 +38,7 @@ def devices_of(record: Record) -> list[Device]:
 
 def devices_named(record: Record, finding: Finding) -> list[Device]:
     """Devices that a finding is about, by the identity it gives; empty when it is about the node."""
-    text = finding.subject or finding.message
-    return [device for device in devices_of(record) if _is_named(device, text)]
+    return [device for device in devices_of(record) if _is_named(device, finding.subject or "")]
 
 
 def _is_named(device: Device, text: str) -> bool:

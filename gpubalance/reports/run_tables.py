@@ -8,7 +8,7 @@ from gpubalance.analysis.sampled import Sampled
 from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement
 from gpubalance.record.run import Run
-from gpubalance.reports.chart import device_name
+from gpubalance.reports.chart import column_name
 from gpubalance.reports.collective_lines import (
     PLACES,
     TYPES,
@@ -240,7 +240,7 @@ def transport_table(run: Run) -> Table:
 
 def speed_table(run: Run) -> Table:
     """Quick measures of each device, all at the same time."""
-    rows = tuple((device_name(run.plan.devices[p.device], p.device), *speed_cells(p)) for p in run.probes)
+    rows = tuple((column_name(run.plan.devices[p.device], p.device), *speed_cells(p)) for p in run.probes)
     return Table("Each device alone, all at the same time", SPEED, rows)
 
 

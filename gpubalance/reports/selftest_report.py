@@ -4,8 +4,7 @@ exact bounds. Pure; fits 80 columns.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gpubalance.checks.finding import percent
 from gpubalance.checks.quality import BUSY_HOST
@@ -16,10 +15,10 @@ from gpubalance.record.selftest import Selftest
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.markdown import escaped, titled
-from gpubalance.reports.printable import printable
+from gpubalance.reports.printable import printable, wrapped
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.selftest_table import HEADINGS, cells, table_of
-from gpubalance.reports.terminal import WIDTH, WORDS, Line
+from gpubalance.reports.terminal import WORDS, Line
 
 MOST_REASONS = 20
 
@@ -28,10 +27,10 @@ def selftest_lines(record: Selftest, judgement: SelftestJudgement, saved: str | 
     """The whole report. `saved` is the record's file; `-`, where it came from standard input, is none to speak of."""
     sections = [
         _verdict(judgement),
-        [Line(part) for text in header_lines(record) for part in _wrapped(text)],
+        [Line(part) for text in header_lines(record) for part in wrapped(text)],
         [Line(printable(line)) for line in _table(judgement)],
-        [Line(part) for text in wrong_lines(judgement) for part in _wrapped(text, "  ")],
-        [Line(part) for text in (*rate_lines(judgement), *_ending(record, saved)) for part in _wrapped(text)],
+        [Line(part) for text in wrong_lines(judgement) for part in wrapped(text, "  ")],
+        [Line(part) for text in (*rate_lines(judgement), *_ending(record, saved)) for part in wrapped(text)],
     ]
     lines: list[Line] = []
     for section in filter(None, sections):
@@ -53,7 +52,7 @@ def selftest_markdown(record: Selftest, judgement: SelftestJudgement) -> str:
 def _verdict(judgement: SelftestJudgement) -> list[Line]:
     word = WORDS[judgement.verdict]
     text = f"{word}  {judgement.sentence}"
-    return [Line(part, judgement.verdict.value) for part in _wrapped(text, " " * (len(word) + 2))]
+    return [Line(part, judgement.verdict.value) for part in wrapped(text, " " * (len(word) + 2))]
 
 
 def _table(judgement: SelftestJudgement) -> list[str]:
@@ -118,9 +117,3 @@ def _ending(record: Selftest, saved: str | None) -> Iterator[str]:
     yield "Faults were played on purpose: this says nothing about the node, and much about the tool on it."
     if saved is not None and saved != str(STDIN):
         yield f"Saved: {saved}"
-
-
-def _wrapped(text: str, indent: str = "") -> Sequence[str]:
-    return textwrap.wrap(
-        printable(text), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    ) or [""]

@@ -5,7 +5,6 @@ Pure: a run and its judgement in, lines out. Fits 80 columns; ids are never shor
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ from gpubalance.reports.experiment_lines import experiment_lines
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
-from gpubalance.reports.printable import printable
+from gpubalance.reports.printable import WIDTH, wrapped
 from gpubalance.reports.rank_table import rank_lines
 from gpubalance.reports.workload_lines import heat_lines, throughput_lines
 
-WIDTH = 80
 MOST_FINDINGS = 40
 """Of thousands of ranks may come thousands of findings; the worst stand first."""
 WORDS = {Verdict.PASS: "PASS", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "NO VERDICT"}
@@ -59,8 +57,7 @@ def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line
 
 
 def _fold(lines: Iterable[str], indent: str = "") -> list[str]:
-    """Break at spaces only: an id or a number is never split, even where it is longer than the line."""
-    return [part for line in lines for part in _broken(line, WIDTH, indent) or [""]]
+    return [part for line in lines for part in wrapped(line, indent)]
 
 
 def _verdict_lines(judgement: Judgement) -> list[Line]:
@@ -87,13 +84,7 @@ def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return _broken(text, WIDTH - 6, indent)
-
-
-def _broken(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return wrapped(text, indent, WIDTH - 6)
 
 
 def _score_lines(judgement: Judgement) -> list[str]:

@@ -20,6 +20,7 @@ from gpubalance.analysis.bandwidth import (
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.timings import AlgorithmChoice, NcclFacts
+from gpubalance.testing.link_runs import joined_gpus, make_peer
 from gpubalance.testing.runs import make_gpu, make_node, make_run
 from tests.reports.helpers import row
 
@@ -145,14 +146,19 @@ def test_where_nothing_can_be_expected_there_is_a_reason(fabric: Fabric, reason:
     assert found.startswith(reason)
 
 
-def gpu(index: int, **readings: Any) -> Device:
-    return make_gpu(index, **readings)
-
-
 def joined(count: int, **readings: Any) -> list[Device]:
     """GPUs that all reach each other over NVLink."""
-    peers = [",".join(str(other) for other in range(count) if other != index) for index in range(count)]
-    return [gpu(index, **{"nvlinks_up": 18, "nvlink_peers": peers[index], **readings}) for index in range(count)]
+    return joined_gpus(count, **readings)
+
+
+def bridged() -> list[Device]:
+    """Four GPUs, 0-1 and 2-3 over bridges."""
+    return [
+        make_gpu(i, nvlinks_active=12).model_copy(
+            update={"peers": [make_peer(j, nvlink=j == i ^ 1) for j in range(4) if j != i]}
+        )
+        for i in range(4)
+    ]
 
 
 def run_on(devices: list[Device], node: list[Device] | None = None, **values: Any) -> Run:
@@ -173,18 +179,18 @@ def test_four_gpus_that_all_reach_each_other_may_have_none() -> None:
 
 
 def test_bridged_pairs_among_four_are_mixed_and_one_of_them_is_direct() -> None:
-    four = [gpu(index, nvlinks_up=12, nvlink_peers=str(index ^ 1)) for index in range(4)]
+    four = bridged()
     assert fabric_of(run_on(four)).kind == "mixed"
     assert fabric_of(run_on(four[:2], four)).kind == "direct"
     assert fabric_of(run_on([four[0], four[2]], four)).kind == "pcie"  # each has links, to somebody else
 
 
 def test_a_gpu_whose_links_are_all_down_makes_it_mixed() -> None:
-    assert fabric_of(run_on([*joined(2), gpu(2, nvlinks_up=0, nvlink_peers="")])).kind == "mixed"
+    assert fabric_of(run_on([*joined(2), make_gpu(2, nvlinks_active=0)])).kind == "mixed"
 
 
 def test_gpus_without_links_are_joined_by_the_slowest_pcie() -> None:
-    cards = [gpu(0, nvlinks_up=0), gpu(1, nvlinks_up=0, pcie_generation_max=4, pcie_width_max=8)]
+    cards = [make_gpu(0, nvlinks_active=0), make_gpu(1, nvlinks_active=0, pcie_generation_max=4, pcie_width_max=8)]
     fabric = fabric_of(run_on(cards))
     assert fabric == Fabric("pcie", 0, 90, 12.0, "PCIe 4 x8")
     found = expected(fabric, "all_reduce", 2)
@@ -195,20 +201,25 @@ def test_gpus_without_links_are_joined_by_the_slowest_pcie() -> None:
 def test_the_fewest_links_and_the_oldest_gpu_count() -> None:
     pair = joined(2)
     pair[1] = pair[1].model_copy(
-        update={"readings": {**pair[1].readings, "nvlinks_up": 17, "compute_capability_major": 8}}
+        update={"readings": {**pair[1].readings, "nvlinks_active": 17, "compute_capability_major": 8}}
     )
     fabric = fabric_of(run_on(pair))
     assert (fabric.links, fabric.capability) == (17, 80)
 
 
 def test_records_of_before_have_the_number_of_links_and_not_where_they_go() -> None:
-    assert fabric_of(run_on([gpu(0), gpu(1)])) == Fabric("unknown", 18, 90, 48.0, "PCIe 5 x16")
+    assert fabric_of(run_on([make_gpu(0), make_gpu(1)])) == Fabric("unknown", 18, 90, 48.0, "PCIe 5 x16")
 
 
 @pytest.mark.parametrize("value", [None, True, "18", -3, 2.5])
 def test_readings_that_are_no_count_are_no_links(value: Any) -> None:
     fabric = fabric_of(
-        run_on([gpu(0, nvlinks_up=value, nvlink_count=value), gpu(1, nvlinks_up=value, nvlink_count=value)])
+        run_on(
+            [
+                make_gpu(0, nvlinks_active=value, nvlink_count=value),
+                make_gpu(1, nvlinks_active=value, nvlink_count=value),
+            ]
+        )
     )
     assert fabric.links <= 1
 

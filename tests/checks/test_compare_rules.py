@@ -159,7 +159,7 @@ def test_a_cpu_slot_is_a_rank() -> None:
         (8192, {}, "all_reduce 8 KiB"),
         (64 * 2**20, {"mode": "graph"}, "all_reduce 64 MiB graph"),
         (2**40, {"dtype": "bfloat16"}, "all_reduce 1024 GiB bfloat16"),
-        (1536, {"name": "all_gather"}, "all_gather 1.5 KiB"),
+        (1536, {"name": "all_gather"}, "all_gather 1536 B"),
     ],
 )
 def test_names_of_collectives(size: int, values: dict[str, Any], text: str) -> None:

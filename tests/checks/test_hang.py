@@ -166,7 +166,7 @@ def test_the_interface_that_was_chosen_is_named() -> None:
 def test_xids_of_the_run_stand_beside_a_hang() -> None:
     samples = Samples(xids=[XidEvent(t_s=12.3, nvml_index=1, xid=79)])
     found = finding(hung(report(STOPPED), samples=samples), "complete")
-    assert found.evidence[-1] == "Xid 79 on nvml:1, 12 s after the start"
+    assert found.evidence[-1] == "Xid 79 on GPU 1, 12 s after the start"
 
 
 def test_a_hang_that_nothing_cures_says_what_was_tried() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubalance.checks.identity import device_label, rank_label
+from gpubalance.checks.identity import device_label, labels_of, name_of, rank_label
 from gpubalance.record.node import Device
 from gpubalance.testing.runs import make_gpu, make_run
 
@@ -21,3 +21,12 @@ def test_a_cpu_slot_is_called_by_its_cores() -> None:
 
 def test_a_rank_is_called_with_the_device_that_it_works_on() -> None:
     assert rank_label(make_run(ranks=2), 0, 1).startswith("rank 0 on cuda:1 nvml:1 GPU-00000002-")
+
+
+def test_in_a_sentence_a_device_has_its_short_name() -> None:
+    run = make_run(ranks=2)
+    unknown = run.plan.devices[1].model_copy(update={"nvml_index": None})
+    slot = Device(kind="cpu", name="CPU", cpu_cores=[4])
+    mixed = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": [make_gpu(5), unknown, slot]})})
+    assert [name_of(mixed, device) for device in range(3)] == ["GPU 5", "cuda:1", "CPU core 4"]
+    assert labels_of(mixed, 0, 2) == f"{device_label(make_gpu(5))}; CPU core 4"

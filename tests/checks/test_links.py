@@ -36,7 +36,7 @@ def test_healthy_links_pass_and_make_a_verdict() -> None:
     assert look(run).verdict is Verdict.PASS
     assert one(run, "link").message.startswith("each of 56 links reaches 99")
     assert one(run, "link_data").message == "56 copies between devices brought the right bytes"
-    assert one(run, "link_limit").message.startswith("copies over NVLink reach 0.87 of 18 x 25 = 450 GB/s")
+    assert one(run, "link_limit").message.startswith("copies over NVLink reach 0.87 of 18 links x 25 GB/s = 450 GB/s")
     assert one(run, "host_link").message == "copies from and to the host reach 0.88 of their bus or more"
 
 
@@ -134,6 +134,8 @@ def test_a_gpu_with_fewer_nvlinks_than_its_peers_fails_however_fast_it_is() -> N
     found = one(on(link_run(4), devices), "nvlinks_up")
     assert found.state is State.FAIL
     assert found.message == "GPU 2 has 17 NVLinks up, its peers have 18"
+    unmeasured = on(make_run([], ranks=4), devices)
+    assert one(unmeasured, "nvlinks_up") == found
 
 
 def test_a_phase_that_measured_no_pair_says_nothing_of_links() -> None:

@@ -62,7 +62,7 @@ for gate, key in (("gemm", "gemm_tflops"), ("memory_copy", "memory_copy_gb_per_s
 SWITCHED, PAIR = joined(8), joined(2)
 RING, NVLS = run_with(340.0, SWITCHED), run_with(430.0, SWITCHED, nccl=log("NVLS"))  # 91.7 % of 370.8, 87.7 % of 490.4
 BRIDGE, SPLIT = run_with(270.0, PAIR), run_with(200.0, PAIR, name="all_gather")  # 72.8 and 53.9 % of 370.8
-CARDS = run_with(12.0, joined(2, nvlinks_up=0))  # 25 % of 48
+CARDS = run_with(12.0, joined(2, nvlinks_active=0))  # 25 % of 48
 UNEVEN = run_on(PAIR, collectives=[row(jitter=Jitter(operations=9, p50_us=1, p99_us=2, max_us=3, cv=0.08))])
 MOVED |= {
     "busbw_warn": (RING, "busbw", "", ("91.6", "pass"), ("91.8", "warn")),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpubalance.checks.finding import State
+from gpubalance.checks.identity import device_label
 from gpubalance.checks.verdict import Verdict
 from gpubalance.record.node import Device
 from gpubalance.record.run import Phase, Run
@@ -96,8 +97,8 @@ def test_a_host_link_fails_20_percent_behind_its_peers(key: str, share: float, s
 def test_a_device_behind_its_peers_is_named_with_both_numbers() -> None:
     run = with_one_slow(4, "gemm_tflops", 0.88)
     finding = one(run, "device_speed")
-    assert finding.message.startswith("matrix product of cuda:3 nvml:3 GPU-00000004-")
-    assert finding.message.endswith("is 12 % below its peers")
+    assert finding.message == "matrix product of GPU 3 is 12 % below its peers"
+    assert finding.subject == device_label(run.plan.devices[3])
     expected = "700.0 TFLOP/s as its peers, at most 5 % below (fails above 10 %)"
     assert (finding.observed, finding.expected) == ("616.0 TFLOP/s", expected)
     assert look(run).verdict is Verdict.FAIL
@@ -178,4 +179,4 @@ def test_a_device_without_a_yardstick_does_not_pass_by_its_neighbours_limit() ->
     run = probed(probe(0), probe(1), devices=[make_gpu(0), unknown_gpu(1, name="Another GPU")])
     finding = one(run, "device_speed")
     assert finding.state is State.UNKNOWN
-    assert "cuda:1" in finding.message
+    assert finding.message == "no limit can be derived for GPU 1, and it has no peers"

@@ -200,7 +200,7 @@ def test_somebody_elses_process_during_the_run_is_a_warning_that_names_it() -> N
     run = with_processes(*OURS, (1, 4242, None))
     finding = one(run, "foreign_process")
     assert finding.state is State.WARN
-    assert "pid 4242 was on device 1 during the run" in finding.message
+    assert "pid 4242 was on GPU 1 during the run" in finding.message
     assert finding.subject is not None
     assert finding.subject.startswith("cuda:1 nvml:1 GPU-00000002-")
     assert look(run).verdict is Verdict.WARN

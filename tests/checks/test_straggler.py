@@ -441,7 +441,7 @@ def test_a_slow_majority_seen_twice_fails_without_naming_anybody() -> None:
 
 def test_a_slow_majority_that_was_injected_needs_no_repair() -> None:
     finding = straggler(attempt([100.0] * 3 + [120.0] * 5), injected=["compute:rank=3,percent=20"])
-    assert finding.next_step == "none: a fault was injected on purpose"
+    assert finding.next_step == "none: this fault was injected on purpose"
 
 
 @pytest.mark.parametrize("second", [(), (second_look([100.0] * 8),)])

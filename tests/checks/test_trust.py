@@ -76,7 +76,7 @@ def on_gpus(**values: Any) -> Run:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"readings": {"utilization_before_percent": 40}}, "before the run a GPU is 40 % busy: times are about both"),
+        ({"readings": {"utilization_before_percent": 40}}, "before the run GPU 1 is 40 % busy: times are about both"),
         ({"readings": {"memory_used_before_bytes": 6 * 2**30}}, "holds 6.0 GiB of processes not visible here"),
         ({"processes": [Process(nvml_index=1, pid=77, memory_used_bytes=2**30)]}, "is in use by pid 77, 1.0 GiB"),
     ],

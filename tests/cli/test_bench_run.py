@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpubalance.checks.verdict import judge
-from gpubalance.cli import bench_run
+from gpubalance.cli import bench_run, saving
 from gpubalance.cli.bench_run import run_bench
 from gpubalance.errors import CannotMeasureError, UsageError
 from gpubalance.record.file import load_run
@@ -119,7 +119,7 @@ def test_a_record_that_was_asked_for_and_could_not_be_saved_is_no_pass_but_is_sh
     measured: Measure, monkeypatch: pytest.MonkeyPatch, capsys: Streams, tmp_path: Path, run: Run, code: int
 ) -> None:
     measured(run)
-    monkeypatch.setattr(bench_run, "save_text", full)
+    monkeypatch.setattr(saving, "save_text", full)
     out = tmp_path / "run.json"
     assert run_bench(BenchSettings(out=str(out)), as_json=False) == code
     shown, err = capsys.readouterr()
@@ -131,7 +131,7 @@ def test_a_full_state_folder_is_said_and_the_run_passes_all_the_same(
     measured: Measure, monkeypatch: pytest.MonkeyPatch, capsys: Streams
 ) -> None:
     measured(pair(100.0, 100.0))
-    monkeypatch.setattr(bench_run, "save_text", full)
+    monkeypatch.setattr(saving, "save_text", full)
     assert run_bench(BenchSettings(), as_json=False) == 0
     assert "could not be saved" in capsys.readouterr().err
 

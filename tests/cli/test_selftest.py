@@ -19,7 +19,7 @@ from gpubalance.cli import entry
 from gpubalance.launch.lock import MeasuringLock
 from gpubalance.record.file import load_any, load_record
 from gpubalance.record.selftest import Played, Selftest
-from gpubalance.reports.document import selftest_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.schema import document_schema
 from gpubalance.session.selftest import HEALTHY_FIRST
 from gpubalance.session.selftest_plan import Here, matrix, schedule
@@ -173,7 +173,7 @@ def test_one_device_gets_no_verdict_and_says_why(tmp_path: Path, monkeypatch: py
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "selftest.json"
     record = right_and_wrong()
-    path.write_text(selftest_document_text(record, judge_selftest(record)))
+    path.write_text(document_text(record, judge_selftest(record)))
     return path
 
 
@@ -201,7 +201,7 @@ def test_nagios_codes_of_a_saved_selftest(tmp_path: Path, saved: Path) -> None:
     assert entry.run(["report", str(saved), "--exit-style", "nagios"]) == 2
     stopped = all_right().model_copy(update={"interrupted_by": 2})
     path = tmp_path / "stopped.json"
-    path.write_text(selftest_document_text(stopped, judge_selftest(stopped)))
+    path.write_text(document_text(stopped, judge_selftest(stopped)))
     assert entry.run(["report", str(path), "--exit-style", "nagios"]) == 3
     assert entry.run(["report", str(path)]) == 130
 

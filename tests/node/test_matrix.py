@@ -88,10 +88,10 @@ FIELDS: dict[str, set[str]] = {
     },
     "nvmlDeviceGetGpuFabricInfoV": {"fabric_state", "fabric_status", "fabric_health_mask"},
     "nvmlDeviceGetCpuAffinity": {"cpu_affinity"},
-    "nvmlDeviceGetNvLinkState": {"nvlink_active", "nvlink_version", "nvlinks_up", "nvlink_peers"},
+    "nvmlDeviceGetNvLinkState": {"nvlink_active", "nvlink_version"},
     "nvmlDeviceGetNvLinkVersion": {"nvlink_version"},
     "nvmlDeviceGetTopologyCommonAncestor": {"topology"},
-    "nvmlDeviceGetP2PStatus": {*P2P, "nvlink_peers"},
+    "nvmlDeviceGetP2PStatus": P2P,
 }  # fmt: skip
 """Calls on a device, and the fields that each of them alone can fill."""
 
@@ -265,8 +265,8 @@ def test_a_gpu_whose_handle_is_refused_has_nothing_but_reasons(opened: Opened, h
     assert set(missing.values()) == {REFUSALS[code]}
     assert values["links"] == 0
     assert not any(values[key] for key in set().union(*FIELDS.values()) - {"name"})
-    assert other == {**healthy[0][0], **dict.fromkeys({"topology", "nvlink_peers", *P2P})}
-    assert unknown == dict.fromkeys({"topology", "nvlink_peers", *P2P}, REFUSALS[code])
+    assert other == {**healthy[0][0], **dict.fromkeys({"topology", *P2P})}
+    assert unknown == dict.fromkeys({"topology", *P2P}, REFUSALS[code])
 
 
 @pytest.mark.parametrize("code", REFUSALS)

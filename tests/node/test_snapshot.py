@@ -18,8 +18,6 @@ from gpubalance.testing.stand_in_nvml import StandIn
 Opened = Callable[[dict[str, Any]], tuple[Nvml, StandIn]]
 
 OF_DEVICE = {
-    "NvLinkState": {"nvlinks_up", "nvlink_peers"},
-    "P2PStatus": {"nvlink_peers"},
     "Name": {"name"},
     "UUID": {"uuid"},
     "PciInfo_v3": {"pci_bus_id"},

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from gpubalance.analysis.link_classes import over_nvlink
 from gpubalance.node.devices import list_devices
 from gpubalance.node.nvml import Nvml
 from gpubalance.node.snapshot import take_snapshot
@@ -45,6 +49,22 @@ def test_links_that_lead_straight_to_a_peer_are_counted(opened: Opened) -> None:
     assert {peer.nvlinks for peer in second.peers} == {None}
 
 
+def test_a_peer_that_is_lost_hides_no_other(opened: Opened) -> None:
+    profile = {**h200_node(4), "faults": [{"call": "nvmlDeviceGetHandleByIndex_v2", "device": 2, "error": 15}]}
+    devices = joined(opened, profile)
+    assert [device.readings["nvlinks_active"] for device in devices] == [18, 18, None, 18]
+    reached = [[peer.nvml_index for peer in device.peers if over_nvlink(peer)] for device in devices]
+    assert reached == [[1, 3], [0, 3], [], [0, 1]]
+
+
+@pytest.mark.parametrize("value", [2**32 - 1, 2**64 - 1])
+def test_an_answer_that_stands_for_no_value_is_none(opened: Opened, value: int) -> None:
+    profile = h200_node()
+    profile["devices"][0]["P2PStatus"] = {"*": value}
+    (peer,) = joined(opened, profile)[0].peers
+    assert (peer.p2p["nvlink"], peer.missing["p2p_nvlink"]) == (None, "SENTINEL")
+
+
 def test_links_to_switches_and_all_bits_set_lead_to_no_gpu(opened: Opened) -> None:
     profile = h200_node()
     profile["devices"][0]["NvLinkRemotePciInfo_v2"] = remote(*["0000:c1:00.0"] * 18)
@@ -69,8 +89,17 @@ def test_a_link_that_does_not_tell_its_state_leaves_no_count(opened: Opened) -> 
     assert first.missing["nvlinks_active"] == "NO_PERMISSION"
 
 
-def test_a_snapshot_asks_only_when_it_is_told_to(opened: Opened) -> None:
+OF_WAYS = {"nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+           "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus"}  # fmt: skip
+
+
+def test_a_snapshot_asks_only_when_it_is_told_to_and_nothing_twice(opened: Opened) -> None:
     nvml, stand_in = opened(h200_node())
     assert all(not device.peers for device in take_snapshot(nvml, None).devices)
-    assert ("nvmlDeviceGetTopologyCommonAncestor", 0) not in stand_in.calls
+    without = Counter(stand_in.calls)
+    stand_in.calls.clear()
     assert all(len(device.peers) == 1 for device in take_snapshot(nvml, None, ways=True).devices)
+    more = Counter(stand_in.calls) - without
+    assert {name for name, _ in more} == OF_WAYS
+    assert not OF_WAYS & {name for name, _ in without}
+    assert more["nvmlDeviceGetNvLinkState", 0] == 18

@@ -16,7 +16,7 @@ from gpubalance.checks.verdict import judge
 from gpubalance.errors import UsageError
 from gpubalance.record.file import load_record
 from gpubalance.record.run import Run
-from gpubalance.reports.document import document_text, probe_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.formats import judged
 from gpubalance.reports.probe_report import probe_lines
 from gpubalance.reports.terminal import report_lines
@@ -71,7 +71,7 @@ def try_all(path: Path) -> str:
         return error.message
     lines = report_lines(record, judgement, "x") if isinstance(record, Run) else probe_lines(record, judgement, "x")
     assert all(line.text.isprintable() for line in lines)
-    write: Any = document_text if isinstance(record, Run) else probe_document_text
+    write: Any = document_text
     path.write_text(write(record, judgement), encoding="utf-8")
     assert load_record(path) == record
     return lines[0].text

@@ -17,13 +17,13 @@ from gpubalance.errors import UsageError
 from gpubalance.record.file import load_any
 from gpubalance.record.selftest import Selftest
 from gpubalance.record.selftest_consistency import ROWS, selftest_contradiction
-from gpubalance.reports.document import selftest_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.selftest_report import selftest_lines, selftest_markdown
 from tests.record.test_mutated_records import mutate
 from tests.reports.selftest_helpers import all_right
 
 RECORD = all_right()
-TEXT = selftest_document_text(RECORD, judge_selftest(RECORD))
+TEXT = document_text(RECORD, judge_selftest(RECORD))
 
 
 def test_a_good_one_fits_and_is_read_back(tmp_path: Path) -> None:
@@ -115,5 +115,5 @@ def test_mutated_records_are_refused_or_reported(tmp_path_factory: pytest.TempPa
     judgement = judge_selftest(record)
     assert all(line.text.isprintable() for line in selftest_lines(record, judgement, "x"))
     selftest_markdown(record, judgement)
-    path.write_text(selftest_document_text(record, judgement), encoding="utf-8")
+    path.write_text(document_text(record, judgement), encoding="utf-8")
     assert load_any(path) == record

@@ -18,8 +18,8 @@ from gpubalance.record.file import load_record
 from gpubalance.record.run import Phase, Run, Skipped
 from gpubalance.record.samples import DeviceSamples, Samples
 from gpubalance.reports.canvas import INK, svg_of
-from gpubalance.reports.chart import MOST_ROWS, Chart, device_name
-from gpubalance.reports.chart_bandwidth import bandwidth_chart, size_text
+from gpubalance.reports.chart import MOST_ROWS, Chart, column_name
+from gpubalance.reports.chart_bandwidth import bandwidth_chart
 from gpubalance.reports.chart_bars import memory_chart, step_chart, time_chart
 from gpubalance.reports.chart_utilization import MOST_POINTS, thinned, utilization_chart
 from gpubalance.reports.charts import probe_charts, run_charts
@@ -247,7 +247,7 @@ class TestBandwidth:
         assert chart.notes == ("expected 371 GB/s because 18 links x 20.6 GB/s, ring",)
 
     def test_where_nothing_is_expected_the_reason_stands_below(self) -> None:
-        devices = [make_gpu(index, compute_capability_major=12, nvlinks_up=4) for index in range(2)]
+        devices = [make_gpu(index, compute_capability_major=12, nvlinks_active=4) for index in range(2)]
         run = pair(100.0, 100.0, collectives=[row()])
         other = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": devices})})
         chart = charts_of(other)["Bus bandwidth of collectives"]
@@ -257,12 +257,6 @@ class TestBandwidth:
     def test_many_sizes_do_not_write_over_one_another(self) -> None:
         shown = texts(bandwidth_chart([row(size_bytes=2**power) for power in range(3, 33)], NOTHING, ""))
         assert len([text for text in shown if text.endswith("B")]) == 10
-
-    @pytest.mark.parametrize(
-        ("size", "text"), [(8, "8 B"), (1023, "1023 B"), (1024, "1 KiB"), (2**20, "1 MiB"), (8 * 2**30, "8 GiB")]
-    )
-    def test_size(self, size: int, text: str) -> None:
-        assert size_text(size) == text
 
 
 class TestCanvas:
@@ -314,5 +308,5 @@ class TestCanvas:
             assert "gnp" not in (chart.svg or "")
 
     def test_a_device_is_called_as_nvidia_smi_does(self) -> None:
-        assert device_name(make_gpu(3), 0) == "GPU 3"
-        assert device_name(make_gpu(3).model_copy(update={"nvml_index": None}), 0) == "cuda:3"
+        assert column_name(make_gpu(3), 0) == "GPU 3"
+        assert column_name(make_gpu(3).model_copy(update={"nvml_index": None}), 0) == "cuda:3"

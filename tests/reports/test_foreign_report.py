@@ -15,7 +15,7 @@ from gpubalance.readers.nvbandwidth import read_nvbandwidth
 from gpubalance.record.foreign import Foreign
 from gpubalance.record.run import Run
 from gpubalance.reports.compare_markdown import foreign_markdown
-from gpubalance.reports.foreign_report import foreign_lines, foreign_text, size_text
+from gpubalance.reports.foreign_report import foreign_lines, foreign_text
 from tests.analysis.test_foreign import MIB, our_row, probe, run_of
 from tests.readers.helpers import COPIES, REAL
 
@@ -116,11 +116,3 @@ def test_text_from_a_log_cannot_steer_a_terminal_or_markdown() -> None:
     assert "\x1b" not in text_of(judgement)
     assert "\x07" not in text_of(judgement)
     assert "<b>|H200" not in foreign_markdown(judgement, "log.txt", "run.json")
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(8, "8 B"), (8192, "8 KiB"), (1000, "1000 B"), (3 * MIB, "3 MiB"), (2 * GIB, "2 GiB"), (1008, "1008 B")],
-)
-def test_sizes_lose_no_bytes(size: int, text: str) -> None:
-    assert size_text(size) == text

@@ -14,7 +14,8 @@ from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
 from gpubalance.reports.formats import FORMATS, write
 from gpubalance.reports.many_ranks import others_line, worst_ranks
-from gpubalance.reports.terminal import WIDTH, report_lines
+from gpubalance.reports.printable import WIDTH
+from gpubalance.reports.terminal import report_lines
 from gpubalance.testing.runs import make_attempt, make_run, steady
 
 

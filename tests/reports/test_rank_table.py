@@ -28,7 +28,7 @@ def cells(run: Run, rank: int) -> dict[str, str]:
 
 def reasons_of(run: Run) -> list[str]:
     """What stands below the names."""
-    return [line for line in table(run) if line.startswith("cuda:")]
+    return [line for line in table(run) if line.startswith("GPU ")]
 
 
 def columns(**values: float | None) -> dict[str, Column]:
@@ -122,14 +122,14 @@ CAP, NORMAL = "software power cap", "of the time (normal at full load)"
     [
         ([0, 0, 0], []),
         ([1, 1, 1], []),
-        ([4, 4, 4], [f"cuda:0 {CAP} 100 % {NORMAL}"]),
-        ([0x40, 0, 0], ["cuda:0 hardware thermal slowdown 33 % of the time"]),
+        ([4, 4, 4], [f"GPU 0: {CAP} 100 % {NORMAL}"]),
+        ([0x40, 0, 0], ["GPU 0: hardware thermal slowdown 33 % of the time"]),
         (
             [0x24, 0x20, 0x20],
-            [f"cuda:0 {CAP} 33 % {NORMAL}, software thermal slowdown 100 % of the time"],
+            [f"GPU 0: {CAP} 33 % {NORMAL}, software thermal slowdown 100 % of the time"],
         ),
-        ([0x4000, 0x4000, 0], ["cuda:0 unknown 0x4000 67 % of the time"]),
-        ([5, 5, 5], [f"cuda:0 {CAP} 100 % {NORMAL}"]),
+        ([0x4000, 0x4000, 0], ["GPU 0: unknown 0x4000 67 % of the time"]),
+        ([5, 5, 5], [f"GPU 0: {CAP} 100 % {NORMAL}"]),
     ],
 )
 def test_reasons_for_the_clock_are_said_and_the_normal_one_is_called_normal(bits: list[int], lines: list[str]) -> None:
@@ -138,13 +138,13 @@ def test_reasons_for_the_clock_are_said_and_the_normal_one_is_called_normal(bits
     assert reasons_of(run) == lines
 
 
-def test_a_device_is_called_by_its_cuda_ordinal_where_reasons_are_said() -> None:
+def test_a_device_is_called_by_its_short_name_where_reasons_are_said() -> None:
     run = pair(100.0, 100.0, samples=sampled({0: {"event_reasons": [8, 8, 8]}}))
     devices: list[Device] = [
-        device.model_copy(update={"cuda_ordinal": 5 + place}) for place, device in enumerate(run.plan.devices)
+        device.model_copy(update={"nvml_index": 5 + place}) for place, device in enumerate(run.plan.devices)
     ]
     moved = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": devices})})
-    assert reasons_of(moved) == ["cuda:5 hardware slowdown 100 % of the time"]
+    assert reasons_of(moved) == ["GPU 5: hardware slowdown 100 % of the time"]
 
 
 def test_without_ddp_there_is_no_table() -> None:

@@ -18,7 +18,7 @@ from gpubalance.errors import UsageError
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.record.selftest import Selftest
-from gpubalance.reports.document import document_text, probe_document_text, selftest_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.reports.formats import judged
 from gpubalance.reports.schema import DOCUMENTS, document_schema, schema_text
 from gpubalance.testing.link_runs import link_run
@@ -64,11 +64,7 @@ VALIDATORS = {name: validator(name) for name in DOCUMENTS}
 
 def document_of(record: Run | Probe | Selftest) -> dict[str, Any]:
     judgement: Any = judge_selftest(record) if isinstance(record, Selftest) else judged(record)
-    if isinstance(record, Selftest):
-        text = selftest_document_text(record, judgement)
-    else:
-        text = probe_document_text(record, judgement) if isinstance(record, Probe) else document_text(record, judgement)
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = json.loads(document_text(record, judgement))
     return document
 
 

@@ -192,7 +192,7 @@ def test_findings_come_worst_first_and_what_passed_is_not_listed() -> None:
     order = [
         text.index("FAIL rank 1 is 20 % slower"),
         text.index("unknown: error counters were not read"),
-        text.index("warn: pid 7 was on device 1"),
+        text.index("warn: pid 7 was on GPU 1"),
         text.index("info: the sensor was up to 900 ms late"),
     ]
     assert order == sorted(order)

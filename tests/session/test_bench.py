@@ -98,7 +98,7 @@ def test_links_are_measured_by_one_process_that_sees_all_devices_and_judged(run:
     assert finished.run.links.complete
     assert finished.judgement.verdict is Verdict.PASS
     link = next(finding for finding in finished.judgement.findings if finding.id == "link_limit")
-    assert "18 x 25 = 450 GB/s" in link.message
+    assert "18 links x 25 GB/s = 450 GB/s" in link.message
 
 
 def test_a_copy_that_never_returns_is_named_by_its_pair_and_what_was_measured_is_kept(run: Run) -> None:

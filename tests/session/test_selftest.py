@@ -18,7 +18,7 @@ from gpubalance.launch.lock import MeasuringLock
 from gpubalance.record.file import load_any
 from gpubalance.record.selftest import Played, Selftest
 from gpubalance.record.selftest_consistency import selftest_contradiction
-from gpubalance.reports.document import selftest_document_text
+from gpubalance.reports.document import document_text
 from gpubalance.session.selftest import HEALTHY_FIRST, Selftested, selftest
 from gpubalance.session.selftest_plan import Here, healthy_passes, matrix, schedule
 from gpubalance.settings import CPU_MARGIN, SelftestSettings
@@ -73,7 +73,7 @@ def test_faults_that_are_named_rightly_pass(play: Play, tmp_path: Path) -> None:
     assert judgement.largest_difference == pytest.approx(0.0)
     assert judgement.first_cause_s is not None
     path = tmp_path / "saved.json"
-    path.write_text(selftest_document_text(record, judgement))
+    path.write_text(document_text(record, judgement))
     assert load_any(path) == record
     assert judge_selftest(record) == judgement
 

@@ -245,7 +245,7 @@ def test_each_sick_gpu_has_one_fault_and_two_are_healthy() -> None:
         {"rows_remapped_uncorrectable", "rows_remap_pending", "recovery_action"},
         {"rows_remapped_correctable", "rows_remapped_uncorrectable", "rows_remap_failed", "row_banks_max",
          "row_banks_none"},
-        {"links", "nvlinks_up"},
+        {"links"},
         {"event_reasons", "sm_clock_mhz"},
         {"power_limit_w", "power_set_limit_w"},
         set(),

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpubalance.checks.finding import listed
 from gpubalance.checks.selftest.look import Named, Seen
 from gpubalance.checks.selftest.rows import HEALTHY, RowKind, expected_class, kind_of
 from gpubalance.record.selftest import Played
@@ -93,7 +94,7 @@ def _wrong(kind: RowKind, ranks: set[int], seen: Seen, loss: Loss, warn: float) 
     """Why the row is not right, in words; None when it is."""
     strangers = sorted({each.rank for each in seen.named} - ranks)
     if strangers:
-        return f"named rank {_listed(strangers)}, on which nothing was played"
+        return f"named rank {listed(strangers)}, on which nothing was played"
     if kind.expected == "each" and _as_majority(ranks, seen):
         return None
     if seen.majority_slow:
@@ -103,7 +104,7 @@ def _wrong(kind: RowKind, ranks: set[int], seen: Seen, loss: Loss, warn: float) 
     missed = sorted(ranks - {each.rank for each in seen.named})
     if missed:
         noisy = " (too noisy to tell)" if seen.state == "unclear" else ""
-        return f"did not name rank {_listed(missed)}{noisy}"
+        return f"did not name rank {listed(missed)}{noisy}"
     return _wrong_class(kind, seen)
 
 
@@ -155,7 +156,3 @@ def _beside(played: Played, all_played: Sequence[Played]) -> list[int]:
     before = [number for number in healthy if number < played.number]
     after = [number for number in healthy if number > played.number]
     return [*before[-1:], *after[:1]]
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(str(rank) for rank in ranks)
