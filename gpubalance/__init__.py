@@ -1,7 +1,7 @@
 """gpubalance tells whether a GPU node can train evenly, and which part holds it back if not.
 
-`from gpubalance import bench, probe, load_run, judge` gives from Python what the commands give; `gpubalance.api` says
-more. Nothing is imported before it is used, and torch never.
+`from gpubalance import bench, probe, selftest, load_run, judge` gives from Python what the commands give;
+`gpubalance.api` says more. Nothing is imported before it is used, and torch never.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from gpubalance.api import bench, judge, load_probe, load_run, probe
+    from gpubalance.api import bench, judge, load_probe, load_run, load_selftest, probe, selftest
     from gpubalance.checks.finding import Finding, State
     from gpubalance.checks.verdict import Verdict
     from gpubalance.errors import BusyError, CannotMeasureError, GpubalanceError, Interrupted, UsageError
@@ -17,7 +17,9 @@ else:
     _HOMES = {
         "bench": "gpubalance.api",
         "probe": "gpubalance.api",
+        "selftest": "gpubalance.api",
         "load_run": "gpubalance.api",
+        "load_selftest": "gpubalance.api",
         "load_probe": "gpubalance.api",
         "judge": "gpubalance.api",
         "Finding": "gpubalance.checks.finding",
@@ -59,5 +61,7 @@ __all__ = [
     "judge",
     "load_probe",
     "load_run",
+    "load_selftest",
     "probe",
+    "selftest",
 ]

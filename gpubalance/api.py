@@ -23,6 +23,7 @@ from typing import TypeVar, overload
 
 from gpubalance import settings as words
 from gpubalance.checks.probing.verdict import ProbeJudgement
+from gpubalance.checks.selftest.verdict import SelftestJudgement, judge_selftest
 from gpubalance.checks.verdict import Judgement
 from gpubalance.config import Kind, as_flag
 from gpubalance.errors import CannotMeasureError, UsageError
@@ -30,14 +31,17 @@ from gpubalance.message_sizes import parse_sizes
 from gpubalance.record import file as files
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
+from gpubalance.record.selftest import Selftest
 from gpubalance.reports.document import document_text
 from gpubalance.reports.formats import judged
 from gpubalance.session import bench as bench_story
 from gpubalance.session import probe as probe_story
+from gpubalance.session import selftest as selftest_story
 from gpubalance.session.bench import Finished
 from gpubalance.session.probe import Probed
+from gpubalance.session.selftest import Selftested
 
-S = TypeVar("S", words.BenchSettings, words.ProbeSettings)
+S = TypeVar("S", words.BenchSettings, words.ProbeSettings, words.SelftestSettings)
 T = TypeVar("T")
 
 Texts = str | Sequence[str | int]
@@ -158,6 +162,50 @@ def probe(
     return probed
 
 
+def selftest(
+    *,
+    quick: bool = False,
+    nproc: int | None = None,
+    devices: Texts | None = None,
+    device: str = "auto",
+    margin: str | None = None,
+    threshold: str | Sequence[str] = (),
+    rows: Texts | None = None,
+    repeat: int = 1,
+    healthy: int = 0,
+    seed: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    stall_timeout: str | float = "60s",
+    force: bool = False,
+) -> Selftested:
+    """What `gpubalance selftest` plays and names: `.record` is the record and `.judgement` what it means. Saved only
+    to `out`. It plays faults on purpose, so that it says how far the tool is right here, and nothing about the node.
+
+    As safe as `bench`, and raises the same errors.
+    """
+    _check_thread("selftest")
+    settings = _with_origins(
+        words.SelftestSettings(
+            quick=_checked("quick", Kind.FLAG, quick),
+            nproc=_checked("nproc", Kind.WHOLE, nproc),
+            devices=None if devices is None else _names("devices", devices),
+            device=_checked("device", Kind.TEXT, device),
+            margin=None if margin is None else words.parse_margin(_checked("margin", Kind.TEXT, margin)),
+            thresholds=_texts("threshold", threshold),
+            rows=None if rows is None else _names("rows", rows),
+            repeat=_checked("repeat", Kind.WHOLE, repeat),
+            healthy=_checked("healthy", Kind.WHOLE, healthy),
+            seed=_checked("seed", Kind.WHOLE, seed),
+            out=_place(out),
+            stall_s=_seconds("stall_timeout", stall_timeout),
+            force=_checked("force", Kind.FLAG, force),
+        )
+    )
+    selftested = selftest_story.selftest(settings)
+    _save(settings.out, document_text(selftested.record, selftested.judgement))
+    return selftested
+
+
 def load_run(path: str | os.PathLike[str]) -> Run:
     """The record in a file that `bench` saved. Raises UsageError that says what is wrong with the file."""
     return files.load_run(Path(path))
@@ -171,13 +219,23 @@ def load_probe(path: str | os.PathLike[str]) -> Probe:
     return record
 
 
+def load_selftest(path: str | os.PathLike[str]) -> Selftest:
+    """The record in a file that `selftest` saved. Raises UsageError as `load_run` does."""
+    record = files.load_any(Path(path))
+    if not isinstance(record, Selftest):
+        raise UsageError(f"{path} is a {record.kind}, not a selftest")
+    return record
+
+
 @overload
 def judge(record: Run) -> Judgement: ...
 @overload
 def judge(record: Probe) -> ProbeJudgement: ...
-def judge(record: Run | Probe) -> Judgement | ProbeJudgement:
+@overload
+def judge(record: Selftest) -> SelftestJudgement: ...
+def judge(record: Run | Probe | Selftest) -> Judgement | ProbeJudgement | SelftestJudgement:
     """What a record means by the rules of this version, under the settings that it was made with."""
-    return judged(record)
+    return judge_selftest(record) if isinstance(record, Selftest) else judged(record)
 
 
 def _check_thread(name: str) -> None:

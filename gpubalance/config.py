@@ -9,6 +9,9 @@
     margin_fail = 10
     limit_warn = 70         # as in --threshold limit_warn=70, for every command that has it
 
+    [baseline.save]         # a command of a command
+    name = "before-the-update"
+
 Everything in it is checked when it is read, whichever command runs: a name or a type that is wrong is an error.
 """
 
@@ -34,7 +37,10 @@ LARGEST_NUMBER = 2**63
 """No setting is larger, and Python refuses to print what is much larger."""
 
 MARGIN = ("margin_warn", "margin_fail")
-"""Keys of [thresholds] that are bench's margin: numbers in percent, as in `--margin 5:10`."""
+"""Keys of [thresholds] that are the margin: numbers in percent, as in `--margin 5:10`."""
+
+WITH_MARGIN = ("bench", "selftest")
+WITH_THRESHOLDS = ("bench", "probe", "selftest")
 
 THRESHOLD = "threshold"
 """The option that takes all other keys of [thresholds]."""
@@ -54,7 +60,7 @@ class Kind(Enum):
 
 FlagValue = bool | int | float | str | list[str]
 Known = Mapping[str, Mapping[str, Kind]]
-"""Command -> option, spelled as in Python -> what it takes."""
+"""Command -> option, spelled as in Python -> what it takes. `baseline.save` is a command of a command."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +73,16 @@ class Config:
 
 def read_config(path: Path, known: Known) -> Config:
     """Read and check a file. Raises UsageError that names the file, the key, and the name that was probably meant."""
-    tables = _tables(path, _document(path))
+    tables = _flat(path, _tables(path, _document(path)), known)
     thresholds = _thresholds(path, _table(path, "thresholds", tables.pop("thresholds", {})))
     commands: dict[str, dict[str, FlagValue]] = {}
     for name, table in tables.items():
         if name not in known:
             raise _no_table(path, name, table, known)
         commands[name] = _options(path, name, _table(path, name, table), known[name])
-    margin = _margin(path, thresholds)
-    if margin is not None:
-        bench = commands.setdefault("bench", {})
-        if "margin" in bench:
-            raise UsageError(f"{path}: bench.margin and [thresholds] say the same thing twice", "keep one of them")
-        bench["margin"] = margin
-    for name in ("bench", "probe"):
+    for name in (name for name in WITH_MARGIN if name in known):
+        _add_margin(path, thresholds, name, commands)
+    for name in (name for name in WITH_THRESHOLDS if name in known):
         _add_thresholds(path, thresholds, name, commands)
     return Config(str(path), commands)
 
@@ -156,6 +158,18 @@ def _margin(path: Path, thresholds: Mapping[str, float]) -> str | None:
     return None if missing else ":".join(str(thresholds[key]) for key in MARGIN)
 
 
+def _add_margin(
+    path: Path, thresholds: Mapping[str, float], command: str, commands: dict[str, dict[str, FlagValue]]
+) -> None:
+    margin = _margin(path, thresholds)
+    if margin is None:
+        return
+    options = commands.setdefault(command, {})
+    if "margin" in options:
+        raise UsageError(f"{path}: {command}.margin and [thresholds] say the same thing twice", "keep one of them")
+    options["margin"] = margin
+
+
 def _add_thresholds(
     path: Path, thresholds: Mapping[str, float], command: str, commands: dict[str, dict[str, FlagValue]]
 ) -> None:
@@ -193,6 +207,22 @@ def _tables(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     if "gpubalance" not in tool:
         raise UsageError(f"{path} has no table [tool.gpubalance]", "settings of bench stand in [tool.gpubalance.bench]")
     return dict(_table(path, "tool.gpubalance", tool["gpubalance"]))
+
+
+def _flat(path: Path, tables: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    """Tables of a command's commands under the names that `known` has for them: `baseline.save`."""
+    groups = {name.partition(".")[0] for name in known if "." in name}
+    flat: dict[str, Any] = {}
+    for name, table in tables.items():
+        inner = _table(path, name, table) if name in groups else {}
+        for key, value in inner.items():
+            if not isinstance(value, dict):
+                near = ", ".join(f"[{each}]" for each in known if each.startswith(f"{name}."))
+                raise UsageError(f"{path}: key {name}.{key} stands in no table of a command", f"choose from: {near}")
+            flat[f"{name}.{key}"] = value
+        if name not in groups:
+            flat[name] = table
+    return flat
 
 
 def _table(path: Path, name: str, value: object) -> Mapping[str, Any]:

@@ -177,6 +177,8 @@ class SelftestSettings:
     devices: tuple[str, ...] | None = None
     device: str = "auto"
     margin: Margin | None = None
+    thresholds: tuple[str, ...] = ()
+    """Gates of checks, as NAME=VALUE; see `gpubalance.thresholds`."""
     rows: tuple[str, ...] | None = None
     """Kinds of row or single rows; None is all that can be played."""
     repeat: int = 1
@@ -195,6 +197,7 @@ class SelftestSettings:
         _positive("nproc", self.nproc)
         _positive("stall timeout", self.stall_s)
         _one_of("device", self.device, ("auto", "cuda", "cpu"))
+        parse_thresholds(self.thresholds, "selftest")
         for name, value, least in (("repeat", self.repeat, 1), ("healthy", self.healthy, 0)):
             if not least <= value <= MOST_PASSES:
                 raise UsageError(f"{name} must lie between {least} and {MOST_PASSES}, not {value}")

@@ -46,15 +46,17 @@ class Threshold:
 
 
 _BENCH, _PROBE, _BOTH = ("bench",), ("probe",), ("bench", "probe")
-_SPEED = "device_speed, Q3"
+_PASSES = ("bench", "selftest")
+"""What is judged in a pass of training, which is all that a selftest measures."""
+_SPEED, _SLOWDOWN = "device_speed, Q3", "slowdown, T2"
 
 THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold("transient_warn", 3, "%", "transient", _BENCH, cpu_default=25),
-    Threshold("transient_fail", 10, "%", "transient", _BENCH, cpu_default=50),
-    Threshold("memory_skew_warn", 20, "%", "memory_skew", _BENCH),
-    Threshold("memory_skew_fail", 30, "%", "memory_skew", _BENCH),
-    Threshold("memory_full_warn", 30, "%", "memory_skew", _BENCH),
-    Threshold("memory_full_fail", 50, "%", "memory_skew", _BENCH),
+    Threshold("transient_warn", 3, "%", "transient", _PASSES, cpu_default=25),
+    Threshold("transient_fail", 10, "%", "transient", _PASSES, cpu_default=50),
+    Threshold("memory_skew_warn", 20, "%", "memory_skew", _PASSES),
+    Threshold("memory_skew_fail", 30, "%", "memory_skew", _PASSES),
+    Threshold("memory_full_warn", 30, "%", "memory_skew", _PASSES),
+    Threshold("memory_full_fail", 50, "%", "memory_skew", _PASSES),
     Threshold("level_warn", 30, "%", "level", _BENCH, above=False),
     Threshold("gemm_peer_warn", 5, "%", _SPEED, _BOTH),
     Threshold("gemm_peer_fail", 10, "%", _SPEED, _BOTH),
@@ -80,6 +82,12 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold("busbw_pcie_warn", 35, "%", "busbw", _BENCH, above=False),
     Threshold("busbw_pcie_fail", 15, "%", "busbw", _BENCH, above=False),
     Threshold("jitter_warn", 5, "%", "jitter", _BENCH),
+    Threshold("leaked_context_warn", 64, "MiB", "leaked_context", _PASSES),
+    Threshold("hardware_slowdown_warn", 0, "%", _SLOWDOWN, _BOTH, zero=True),
+    Threshold("hardware_slowdown_fail", 1, "%", _SLOWDOWN, _BOTH),
+    Threshold("thermal_slowdown_warn", 1, "%", _SLOWDOWN, _BOTH, zero=True),
+    Threshold("thermal_slowdown_fail", 10, "%", _SLOWDOWN, _BOTH),
+    Threshold("low_clock_warn", 65, "%", "low_clock", _BENCH, above=False),
     Threshold("sram_uncorrected_fail", 4, "errors", "M3", _PROBE, zero=True),
     Threshold("sram_corrected_warn", 10_000, "errors", "M4", _PROBE),
     Threshold("corrected_warn", 20_000_000, "errors", "M4", _PROBE),
@@ -87,10 +95,12 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold("retired_pages_fail", 63, "pages", "M7", _PROBE),
     Threshold("double_bit_pages_warn", 15, "pages", "M7", _PROBE),
     Threshold("pcie_replays_fail", 80, "replays", "P3", _PROBE),
+    Threshold("nvlink_crc_warn", 0, "errors/s", "N3", _PROBE, zero=True),
     Threshold("nvlink_crc_fail", 100, "errors/s", "N3", _PROBE),
     Threshold("temperature_margin_warn", 10, "C", "T1", _PROBE, above=False),
     Threshold("temperature_margin_fail", 0, "C", "T1", _PROBE, above=False, zero=True),
     Threshold("temperature_peer_warn", 10, "C", "T1", _PROBE),
+    Threshold("capped_power_warn", 60, "%", "T2", _PROBE, above=False),
     Threshold("power_limit_warn", 5, "%", "T3", _PROBE),
     Threshold("clock_warn", 30, "MHz", "T4", _PROBE),
     Threshold("clock_fail", 75, "MHz", "T4", _PROBE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import subprocess
@@ -23,9 +24,11 @@ from gpubalance.record.file import load_record
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.session.bench import Finished
-from gpubalance.settings import BenchSettings, Fault, Margin, ProbeSettings
+from gpubalance.session.selftest import Selftested
+from gpubalance.settings import BenchSettings, Fault, Margin, ProbeSettings, SelftestSettings
 from gpubalance.testing.profiles import h200_node
 from tests.reports.helpers import KEPT, kept, pair
+from tests.reports.selftest_helpers import all_right
 from tests.support import HEALTHY, ROOT, SCRIPTED, command_environment, scripted_bench_command, slow, write_script
 
 PROBE = ROOT / "examples/probes/h200x2-p2p-off.json"
@@ -63,6 +66,16 @@ def test_every_public_name_is_there_and_nothing_else_is() -> None:
         getattr(gpubalance, "benhc")  # noqa: B009  (mypy knows that it is not there)
 
 
+def test_what_a_star_brings_is_what_is_said_to_be_public_and_what_types_are_checked_for() -> None:
+    brought = python("from gpubalance import *; print(*sorted(set(dir()) - set(dir(__builtins__))))").stdout.split()
+    ours = [name for name in brought if name == "__version__" or not name.startswith("__")]
+    assert ours == gpubalance.__all__
+    checked = ast.parse(Path(gpubalance.__file__).read_text()).body
+    (block,) = [node for node in checked if isinstance(node, ast.If)]
+    typed = {each.name for node in block.body if isinstance(node, ast.ImportFrom) for each in node.names}
+    assert {*typed, "__version__"} == set(gpubalance.__all__)
+
+
 def test_what_is_public_is_what_the_modules_hold() -> None:
     assert gpubalance.bench is api.bench
     assert gpubalance.UsageError is UsageError
@@ -75,7 +88,7 @@ COMMAND_ONLY = {
 """Flags about output, exit codes and comparison; from Python one looks at the judgement."""
 
 
-@pytest.mark.parametrize(("name", "function"), [("bench", api.bench), ("probe", api.probe)])
+@pytest.mark.parametrize(("name", "function"), [("bench", api.bench), ("probe", api.probe), ("selftest", api.selftest)])
 def test_arguments_have_the_names_of_the_flags(name: str, function: Callable[..., object]) -> None:
     arguments = inspect.signature(function).parameters
     assert set(arguments) == set(known_options()[name]) - COMMAND_ONLY
@@ -95,6 +108,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
 
     monkeypatch.setattr(api.bench_story, "bench", take)
     monkeypatch.setattr(api.probe_story, "probe", take)
+    monkeypatch.setattr(api.selftest_story, "selftest", take)
 
     def start(function: Callable[..., object], **values: Any) -> Any:
         with pytest.raises(CannotMeasureError, match="only looking"):
@@ -104,7 +118,10 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
     return start
 
 
-@pytest.mark.parametrize(("function", "expected"), [(api.bench, BenchSettings()), (api.probe, ProbeSettings())])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(api.bench, BenchSettings()), (api.probe, ProbeSettings()), (api.selftest, SelftestSettings())],
+)
 def test_without_arguments_all_is_as_the_command_has_it(
     settings: Settings, function: Callable[..., object], expected: object
 ) -> None:
@@ -165,6 +182,45 @@ def test_arguments_of_probe_are_settings(settings: Settings) -> None:
     assert settings(api.probe, only=[], skip="", require=()) == ProbeSettings()
 
 
+SELFTEST_VALUES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"quick": True}, {"quick": True}),
+    ({"nproc": 4}, {"nproc": 4}),
+    ({"devices": [0, 2]}, {"devices": ("0", "2")}),
+    ({"device": "cpu"}, {"device": "cpu"}),
+    ({"margin": "3:5"}, {"margin": Margin(0.03, 0.05)}),
+    ({"threshold": "transient_warn=2"}, {"thresholds": ("transient_warn=2",)}),
+    ({"rows": ["compute", "sleep"]}, {"rows": ("compute", "sleep")}),
+    ({"repeat": 10}, {"repeat": 10}),
+    ({"healthy": 5}, {"healthy": 5}),
+    ({"seed": 7}, {"seed": 7}),
+    ({"stall_timeout": "2m"}, {"stall_s": 120.0}),
+    ({"force": True}, {"force": True}),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), SELFTEST_VALUES, ids=lambda values: str(values)[:40])
+def test_arguments_of_selftest_are_settings(
+    settings: Settings, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    wanted = settings(api.selftest, **given)
+    assert replace(wanted, origins={}) == SelftestSettings(**expected)
+    assert wanted.origins == dict.fromkeys(expected, "argument")
+
+
+def test_a_selftest_is_saved_where_asked_loaded_and_judged_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = all_right()
+    done = Selftested(record, gpubalance.judge(record))
+    monkeypatch.setattr(api.selftest_story, "selftest", lambda _: done)
+    assert api.selftest(out=tmp_path / "selftest.json") is done
+    loaded = gpubalance.load_selftest(tmp_path / "selftest.json")
+    assert loaded == record
+    assert gpubalance.judge(loaded) == done.judgement
+    with pytest.raises(UsageError, match="is a bench, not a selftest"):
+        gpubalance.load_selftest(KEPT["h200x2-slow"])
+
+
 WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (api.bench, {"nproc": "2"}, "nproc must be a whole number, not text: '2'"),
     (api.bench, {"nproc": 0}, "nproc must be above 0"),
@@ -186,6 +242,10 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (api.bench, {"force": 1}, "force must be true or false"),
     (api.bench, {"out": 5}, "out must be text"),
     (api.bench, {"out": "/nowhere/run.json"}, "--out /nowhere/run.json cannot be written"),
+    (api.selftest, {"rows": "nobody"}, "row 'nobody' is not known"),
+    (api.selftest, {"repeat": 0}, "repeat must lie between 1 and"),
+    (api.selftest, {"threshold": "busbw_warn=1"}, "threshold 'busbw_warn' is not known here"),
+    (api.selftest, {"quick": 1}, "quick must be true or false"),
     (api.probe, {"only": "Z1"}, "there is no check 'Z1'"),
     (api.probe, {"simulate": "h200x3"}, "h200x3"),
     (api.probe, {"load": "yes"}, "load must be true or false"),
@@ -203,7 +263,7 @@ def test_a_wrong_argument_is_wrong_use_before_anything_starts(
     assert words in raised.value.message
 
 
-@pytest.mark.parametrize("function", [api.bench, api.probe])
+@pytest.mark.parametrize("function", [api.bench, api.probe, api.selftest])
 def test_in_another_thread_than_the_main_one_it_is_refused(function: Callable[..., object]) -> None:
     caught: list[GpubalanceError] = []
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubalance.config import LARGEST_CONFIG_BYTES, FlagValue, Kind, as_flag, read_config
+from gpubalance.config import LARGEST_CONFIG_BYTES, FlagValue, Kind, Known, as_flag, read_config
 from gpubalance.errors import UsageError
 from gpubalance.record import untrusted
 
@@ -28,6 +28,12 @@ KNOWN = {
     },
     "probe": {"only": Kind.LIST, "threshold": Kind.MANY, "expect_gpus": Kind.WHOLE},
 }
+NESTED = {
+    **KNOWN,
+    "selftest": {"quick": Kind.FLAG, "margin": Kind.TEXT, "threshold": Kind.MANY},
+    "baseline.save": {"name": Kind.TEXT},
+    "baseline.forget": {"name": Kind.TEXT, "all": Kind.FLAG},
+}
 
 Read = Callable[..., dict[str, Any]]
 
@@ -36,10 +42,10 @@ Read = Callable[..., dict[str, Any]]
 def read(tmp_path: Path) -> Read:
     """The commands in a file with this text."""
 
-    def write_and_read(text: str | bytes, name: str = "node.toml") -> dict[str, Any]:
+    def write_and_read(text: str | bytes, name: str = "node.toml", known: Known = KNOWN) -> dict[str, Any]:
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        config = read_config(path, KNOWN)
+        config = read_config(path, known)
         assert config.name == str(path)
         return {command: dict(options) for command, options in config.commands.items()}
 
@@ -79,6 +85,45 @@ def test_tables_are_commands_and_keys_are_flags(read: Read) -> None:
         },
         "probe": {"only": "M2,N"},
     }
+
+
+@pytest.mark.parametrize("tool", ["", "tool.gpubalance."])
+def test_a_command_of_a_command_has_a_table_in_a_table(read: Read, tool: str) -> None:
+    text = f"[{tool}baseline.save]\nname = 'old'\n[{tool}baseline]\nforget.all = true\n"
+    expected = {"baseline.save": {"name": "old"}, "baseline.forget": {"all": True}}
+    assert read(text, known=NESTED) == expected
+    assert read(f"[{tool}baseline]\n", known=NESTED) == {}
+
+
+NESTED_MISTAKES = {
+    "[baseline]\nname = 'old'": (
+        "key baseline.name stands in no table of a command", "choose from: [baseline.save], [baseline.forget]",
+    ),
+    "[baseline.sav]\nname = 'old'": ("table [baseline.sav] is not known", "did you mean baseline.save?"),
+    "[baseline.save]\nnam = 'old'": ("key baseline.save.nam is not known", "did you mean name?"),
+    "[baseline.save]\nname = 5": ("baseline.save.name must be text, not a whole number: 5", None),
+    "baseline = 5": ("baseline must be a table, not a whole number: 5", None),
+    "[bench.save]\nname = 'old'": ("key bench.save is not known", None),
+    "['baseline.save'.x]\ny = 5": ("key baseline.save.x is not known", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "answer"), NESTED_MISTAKES.items(), ids=NESTED_MISTAKES.keys())
+def test_a_mistake_in_a_table_of_a_table(read: Read, text: str, answer: tuple[str, str | None]) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(text, known=NESTED)
+    assert raised.value.message.endswith(answer[0])
+    if answer[1] is not None:
+        assert raised.value.next_step == answer[1]
+
+
+def test_thresholds_and_margins_reach_a_selftest_too(read: Read) -> None:
+    text = "[thresholds]\nmargin_warn = 3\nmargin_fail = 5\ntransient_warn = 2\nlimit_warn = 70\n"
+    found = read(text, known=NESTED)
+    assert found["selftest"] == {"margin": "3:5", "threshold": ["transient_warn=2"]}
+    assert found["bench"]["margin"] == "3:5"
+    with pytest.raises(UsageError, match=r"selftest\.margin and \[thresholds\] say the same thing twice"):
+        read(f"{text}[selftest]\nmargin = '4:8'\n", known=NESTED)
 
 
 @pytest.mark.parametrize("text", ["", "[bench]\n", "# nothing\n", "[thresholds]\n[probe]\n"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpubalance.checks.probing.verdict import CHECKS
 from gpubalance.errors import UsageError
-from gpubalance.settings import BenchSettings, ProbeSettings
+from gpubalance.settings import BenchSettings, ProbeSettings, SelftestSettings
 from gpubalance.thresholds import BY_NAME, THRESHOLDS, Gates, names_for, parse_thresholds, plain, spelled
 
 DEFAULTS = {threshold.name: threshold.default for threshold in THRESHOLDS}
@@ -25,10 +25,10 @@ def refusal(*texts: str, command: str | None = None) -> tuple[str, str | None]:
 def test_every_name_stands_once_for_a_command_and_a_check_that_exists() -> None:
     assert len(BY_NAME) == len(THRESHOLDS)
     ids = {check.id for check in CHECKS} | {"transient", "memory_skew", "level", "device_speed", "busbw", "jitter"}
-    ids |= {"link", "link_limit", "host_link"}
+    ids |= {"link", "link_limit", "host_link", "slowdown", "low_clock", "leaked_context"}
     for threshold in THRESHOLDS:
         assert set(threshold.check.split(", ")) <= ids
-        assert set(threshold.commands) <= {"bench", "probe"}
+        assert set(threshold.commands) <= {"bench", "probe", "selftest"}
         assert threshold.name.endswith(("_warn", "_fail"))
     assert set(names_for("bench")) | set(names_for("probe")) == set(BY_NAME)
 
@@ -100,13 +100,20 @@ def test_a_mistake_is_named_and_what_to_do_about_it(text: str, answer: tuple[str
 
 
 @pytest.mark.parametrize(("text", "allowed"), [("sram_uncorrected_fail=0", True), ("sram_uncorrected_fail=-1", False),
-                                               ("temperature_margin_fail=0", True), ("clock_fail=1e9", True),
+                                               ("temperature_margin_fail=0", True), ("hardware_slowdown_warn=0", True),
+                                               ("hardware_slowdown_warn=101", False), ("clock_fail=1e9", True),
                                                ("clock_fail=1.1e9", False)])  # fmt: skip
 def test_the_ends_of_the_range(text: str, allowed: bool) -> None:
     if allowed:
         assert ProbeSettings(thresholds=(text,)).thresholds == (text,)
     else:
         assert "must be" in refusal(text)[0]
+
+
+def test_a_selftest_takes_what_is_judged_in_a_pass_and_refuses_the_rest() -> None:
+    assert set(names_for("selftest")) < set(names_for("bench"))
+    assert SelftestSettings(thresholds=("leaked_context_warn=10",)).thresholds == ("leaked_context_warn=10",)
+    assert refusal("busbw_warn=20", command="selftest")[1] == "it belongs to bench"
 
 
 def test_both_gates_may_be_moved_past_the_defaults_together() -> None:

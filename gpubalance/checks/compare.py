@@ -51,8 +51,13 @@ def judge_comparison(
 
 
 def judge_against(run: Run, judgement: Judgement, base: Sequence[SavedRun]) -> Judgement:
-    """The judgement of a run with what its baseline adds: a device that is slower than it used to be, as well as what
-    the run itself shows. Base holds at least one run.
+    """The judgement of a run with what its baseline adds to what the run itself shows. Base holds at least one run."""
+    return with_findings(judgement, findings_against(run, judgement, base))
+
+
+def findings_against(run: Run, judgement: Judgement, base: Sequence[SavedRun]) -> list[Finding]:
+    """What a baseline adds to a run that has just ended: a device that is slower than it used to be, whatever else got
+    worse, or why the two are not comparable. Base holds at least one run.
     """
     new = saved_run_of(run, judgement.facts, judgement.verdict.value)
     comparison = compare_runs(base, new)
@@ -60,7 +65,7 @@ def judge_against(run: Run, judgement: Judgement, base: Sequence[SavedRun]) -> J
     if found[0].state is not State.UNKNOWN:
         found = [replace(found[0], required=False)]
         found += _judged(comparison, run, new.setup, (), one_look=State.UNKNOWN)
-    return with_findings(judgement, found)
+    return found
 
 
 def with_findings(judgement: Judgement, found: Sequence[Finding]) -> Judgement:

@@ -21,14 +21,10 @@ XID_INFO = frozenset({13, 31, 43, 45})
 """Xids that end a node's service, and those that are usually the application's fault. Others warn. After DCGM's and
 Azure's lists; newer drivers log many application faults as Xids, so that these alone never fail a node."""
 
-LEAK_BYTES = 64 * 2**20
-
-HARDWARE_SLOWDOWN, SOFTWARE_THERMAL = (0.0, 0.01), (0.01, 0.10)
-"""Shares of the loaded samples above which a slowdown warns and fails; to be calibrated on sick GPUs."""
 SLOWDOWN_SAMPLES = 3
 """A single sample may be the edge of a load."""
 SOFTWARE_THERMAL_BIT = 0x20
-LOW_CLOCK, LOW_CLOCK_CAPPED = 0.65, 0.5
+LOW_CLOCK_CAPPED = 0.5
 
 
 def check_results(run: Run, facts: Facts) -> list[Finding]:
@@ -120,12 +116,21 @@ def check_memory(run: Run, facts: Facts) -> list[Finding]:
     memory = facts.memory
     if memory.skew is None or memory.fullest is None or len(memory.devices) < 2:
         return []
-    findings = [_skew(run, facts)]
+    findings, most = [_skew(run, facts)], gates_of(run)["leaked_context_warn"]
     for device in memory.devices:
-        if device.other_ranks and device.other_ranks > LEAK_BYTES:
+        if device.other_ranks and device.other_ranks > most:
             text = f"other ranks hold {device.other_ranks / 2**20:.0f} MiB on {name_of(run, device.device)}"
             step = "bind the device before any CUDA call"
-            findings.append(Finding("leaked_context", State.WARN, text, labels_of(run, device.device), next_step=step))
+            findings.append(
+                Finding(
+                    "leaked_context",
+                    State.WARN,
+                    text,
+                    subject=labels_of(run, device.device),
+                    expected=f"at most {most / 2**20:g} MiB",
+                    next_step=step,
+                )
+            )
     return findings
 
 
@@ -228,7 +233,9 @@ def _growth(readings: Sequence[CounterReading], key: str) -> int:
 
 
 def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
-    """Thermal and power slowdowns of the hardware, by their share of the loaded samples."""
+    """Thermal and power slowdowns of the hardware, by their share of the loaded samples. Their gates are ours, to be
+    calibrated on sick GPUs.
+    """
     return [
         finding
         for sampled in facts.sampled
@@ -238,11 +245,12 @@ def _slowdowns(run: Run, facts: Facts) -> list[Finding]:
 
 
 def _reasons(run: Run, sampled: Sampled) -> list[Finding]:
+    gates = gates_of(run)
     findings = []
     for bit, share in sampled.reasons_share.items():
         if bit not in REASON_NAMES:
             continue
-        warn, fail = SOFTWARE_THERMAL if bit == SOFTWARE_THERMAL_BIT else HARDWARE_SLOWDOWN
+        warn, fail = gates.pair("thermal_slowdown" if bit == SOFTWARE_THERMAL_BIT else "hardware_slowdown")
         if share <= warn:
             continue
         enough = share * sampled.samples >= SLOWDOWN_SAMPLES
@@ -265,7 +273,8 @@ def _low_clock(run: Run, facts: Facts, sampled: Sampled) -> list[Finding]:
     seen = facts.gemm_clock_mhz[sampled.device] if sampled.device < len(facts.gemm_clock_mhz) else None
     highest = device.readings.get("sm_clock_max_mhz")
     capped = sampled.reasons_share.get(POWER_CAP_BIT, 0.0) > LOW_CLOCK_CAPPED
-    if seen is None or not isinstance(highest, int | float) or capped or seen >= LOW_CLOCK * highest:
+    least = gates_of(run)["low_clock_warn"]
+    if seen is None or not isinstance(highest, int | float) or capped or seen >= least * highest:
         return []
     return [
         Finding(
@@ -273,6 +282,7 @@ def _low_clock(run: Run, facts: Facts, sampled: Sampled) -> list[Finding]:
             State.WARN,
             f"{name_of(run, sampled.device)}: clock {seen:.0f} of {highest:.0f} MHz at full load, without a power cap",
             subject=labels_of(run, sampled.device),
+            expected=f"at least {percent(least)} of its highest clock",
             next_step="look for locked or application clocks: nvidia-smi -q -d CLOCK,PERFORMANCE",
         )
     ]

@@ -11,6 +11,7 @@ from enum import Enum
 
 from gpubalance.analysis.facts import Facts, compute_facts
 from gpubalance.checks import (
+    against,
     bandwidth,
     devices,
     experiments,
@@ -56,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     steps.check_level,
     steps.check_communication,
     experiments.check_experiments,
+    against.check_against,
 )
 
 _ORDER = (State.FAIL, State.UNKNOWN, State.WARN, State.INFO, State.PASS, State.SKIP)

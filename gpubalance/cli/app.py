@@ -53,6 +53,6 @@ def main_options(
     """Options that come before the command."""
 
 
-for command in app.registered_commands:
+for command in (*app.registered_commands, *baseline.baseline_app.registered_commands):
     if command.callback is not None:
         command.callback = with_config(command.callback)

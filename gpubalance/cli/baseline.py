@@ -30,8 +30,8 @@ def save_command(
     from gpubalance.checks.verdict import Verdict
     from gpubalance.cli.entry import complain
     from gpubalance.cli.output import write_lines
+    from gpubalance.reports.fold import Line
     from gpubalance.reports.printable import printable
-    from gpubalance.reports.terminal import Line
     from gpubalance.session.compare import save_runs
 
     saved = save_runs(runs, name, os.environ)
@@ -55,7 +55,7 @@ def show_command(
 
     Example: gpubalance baseline show
     """
-    from gpubalance.cli.output import write_lines
+    from gpubalance.cli.output import report_width, write_lines
     from gpubalance.cli.stdout import write_stdout
     from gpubalance.record.baselines import all_baselines
     from gpubalance.record.history import state_home
@@ -67,7 +67,7 @@ def show_command(
     if json:
         write_stdout(baseline_text(found).encode())
     else:
-        write_lines(baseline_lines(found))
+        write_lines(baseline_lines(found, report_width()))
     return 0
 
 
@@ -75,7 +75,7 @@ def show_command(
 def forget_command(
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="As `show` prints them.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All of them.")] = False,  # noqa: A002  (files spell it as the flag)
 ) -> int:
     """Delete baselines, by key or by name, or --all.
 
@@ -86,9 +86,9 @@ def forget_command(
     from gpubalance.errors import UsageError
     from gpubalance.record.baselines import forget_baseline, saved_names
     from gpubalance.record.history import state_home
-    from gpubalance.reports.terminal import Line
+    from gpubalance.reports.fold import Line
 
-    if not keys and name is None and not everything:
+    if not keys and name is None and not all:
         raise UsageError("nothing was said to forget", "give a KEY of gpubalance baseline show, --name, or --all")
     home = state_home(os.environ)
     present = saved_names(home) if home is not None else []

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from gpubalance.checks.verdict import judge
 from gpubalance.cli.output import PLAIN, Exits, exit_code_after, exit_code_of, measuring, write_json, write_report
 from gpubalance.cli.progress import StderrDisplay
 from gpubalance.cli.remember import remember
@@ -47,8 +48,8 @@ def run_bench(
     if finished is None:
         return ExitCode.PASS
     if base is not None:
-        judgement = against_baseline(base, finished.run, finished.judgement, os.environ, required=require_baseline)
-        finished = replace(finished, judgement=judgement)
+        run = against_baseline(base, finished.run, finished.judgement, os.environ, required=require_baseline)
+        finished = replace(finished, run=run, judgement=judge(run))
     text = document_text(finished.run, finished.judgement)
     saved, lost = save_record(text, settings.out, state_folder(os.environ), f"{finished.run.run_id}.json")
     _remember(settings, finished, saved)

@@ -60,15 +60,15 @@ def compare_command(
 
 def _write(judgement: ComparisonJudgement | ForeignJudgement, base: str, new: str, form: str) -> None:
     from gpubalance.checks.foreign import ForeignJudgement
-    from gpubalance.cli.output import write_lines
+    from gpubalance.cli.output import report_width, write_lines
     from gpubalance.cli.stdout import write_stdout
     from gpubalance.reports import compare_markdown, compare_report, foreign_report
 
     if form == "terminal":
         if isinstance(judgement, ForeignJudgement):
-            write_lines(foreign_report.foreign_lines(judgement, base, new))
+            write_lines(foreign_report.foreign_lines(judgement, base, new, report_width()))
         else:
-            write_lines(compare_report.compare_lines(judgement, base, new))
+            write_lines(compare_report.compare_lines(judgement, base, new, report_width()))
     elif isinstance(judgement, ForeignJudgement):
         write = foreign_report.foreign_text if form == "json" else compare_markdown.foreign_markdown
         write_stdout(write(judgement, base, new).encode("utf-8", "backslashreplace"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from gpubalance.cli.config_file import SELF, file_of, known_options
 from gpubalance.cli.origins import DEFAULT, origin_of
 
 if TYPE_CHECKING:
-    from gpubalance.reports.terminal import Line
+    from gpubalance.reports.fold import Line
 
 HEADINGS = ("command", "setting", "value", "origin")
 Shown = dict[str, dict[str, dict[str, Any]]]
@@ -49,8 +50,12 @@ def settings_of(root: Any) -> Shown:
 def _settings(root: Any, command: str, options: list[str]) -> dict[str, dict[str, Any]]:
     from gpubalance.errors import UsageError
 
-    # Arguments are missing here, and a value that is wrong becomes None instead of ending everything.
-    with root.command.commands[command].make_context(command, [], parent=root, resilient_parsing=True) as made:
+    with ExitStack() as stack:
+        made = root
+        for word in command.split("."):
+            # Arguments are missing here, and a value that is wrong becomes None instead of ending everything.
+            inner = made.command.commands[word].make_context(word, [], parent=made, resilient_parsing=True)
+            made = stack.enter_context(inner)
         settings = {
             option: {"value": _plain(made.params[option]), "origin": origin_of(made, option)} for option in options
         }
@@ -72,9 +77,9 @@ def _document(shown: Shown, name: str | None) -> str:
 
 
 def _lines(shown: Shown) -> Iterator[Line]:
+    from gpubalance.reports.fold import Line
     from gpubalance.reports.printable import printable
     from gpubalance.reports.rank_table import aligned
-    from gpubalance.reports.terminal import Line
 
     rows = [
         (command, name, printable(_text(setting["value"])), printable(setting["origin"]))
@@ -93,7 +98,7 @@ def _text(value: Any) -> str:
 
 
 def _summary(name: str | None) -> Iterator[Line]:
+    from gpubalance.reports.fold import Line
     from gpubalance.reports.printable import printable
-    from gpubalance.reports.terminal import Line
 
     yield Line(f"{printable(name)}: every name and type in it is right" if name else "no file of settings is given")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from gpubalance.config import FlagValue, Kind, read_config
+from gpubalance.config import Config, FlagValue, Kind, read_config
 
 SELF = "config"
 """The option itself: a file cannot name another file."""
@@ -34,14 +34,20 @@ class FileDefaults(dict[str, Any]):
 
 
 def known_options() -> dict[str, dict[str, Kind]]:
-    """Every command and its options, as the functions behind them declare them."""
+    """Every command and its options, as the functions behind them declare them; `baseline.save` is one."""
     from gpubalance.cli.app import app
 
-    return {
-        command.name: options_of(command.callback)
-        for command in app.registered_commands
-        if command.name and command.name != SELF and command.callback
-    }
+    known = dict(_declared(app))
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            known.update((f"{group.name}.{name}", options) for name, options in _declared(group.typer_instance))
+    return known
+
+
+def _declared(app: typer.Typer) -> Iterator[tuple[str, dict[str, Kind]]]:
+    for command in app.registered_commands:
+        if command.name and command.name != SELF and command.callback:
+            yield command.name, options_of(command.callback)
 
 
 def options_of(command: Callable[..., Any]) -> dict[str, Kind]:
@@ -69,13 +75,31 @@ def use_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     config = read_config(path, known_options())
-    commands = {name: FileDefaults(config.name, dict(options)) for name, options in config.commands.items()}
     root = context.find_root()
     if context.info_name == SELF or context.parent is None:
-        root.default_map = FileDefaults(config.name, dict(commands))
+        root.default_map = _nested(config)
     else:
-        context.default_map = commands.get(context.info_name or "", FileDefaults(config.name, {}))
+        context.default_map = FileDefaults(config.name, dict(config.commands.get(name_of(context), {})))
     return path
+
+
+def _nested(config: Config) -> FileDefaults:
+    """As typer hands them down: command -> option, or command -> command of it -> option."""
+    nested = FileDefaults(config.name, {})
+    for name, options in config.commands.items():
+        group, _, command = name.rpartition(".")
+        place = nested.setdefault(group, FileDefaults(config.name, {})) if group else nested
+        place[command] = FileDefaults(config.name, dict(options))
+    return nested
+
+
+def name_of(context: typer.Context) -> str:
+    """The command as `known_options` names it: bench, baseline.save."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent  # type: ignore[assignment]  # typer's own contexts have such parents
+    return ".".join(words)
 
 
 def file_of(context: typer.Context) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from gpubalance.errors import CannotMeasureError, ExitCode, GpubalanceError, Int
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
-from gpubalance.reports.terminal import Line, report_lines
+from gpubalance.reports.fold import WIDTH, Line
+from gpubalance.reports.terminal import report_lines
 
 
 def write_json(run: Run, judgement: Judgement) -> None:
@@ -26,12 +28,30 @@ def write_json(run: Run, judgement: Judgement) -> None:
 
 def write_report(run: Run, judgement: Judgement, saved: str | None) -> None:
     """The report: coloured on a terminal, plain text everywhere else."""
-    write_lines(report_lines(run, judgement, saved))
+    write_lines(report_lines(run, judgement, saved, report_width()))
+
+
+NARROWEST = 40
+"""Reports are folded for no narrower terminal: ids alone have 40 characters."""
+
+
+def report_width() -> int:
+    """Columns that a report is folded for: those of the terminal that it goes to, 80 wherever it goes else."""
+    return max(NARROWEST, _columns()) if _on_terminal() else WIDTH
+
+
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _columns() -> int:
+    """As the shell or the terminal itself says: a dumb one has a width too."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def write_lines(lines: list[Line]) -> None:
     """Lines of a report on stdout, as `write_report` says."""
-    if sys.stdout is not None and sys.stdout.isatty():
+    if _on_terminal():
         _write_styled(lines)
         return
     encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
@@ -45,14 +65,15 @@ def _write_styled(lines: list[Line]) -> None:
     from gpubalance.reports.picture import STYLES
 
     console = Console(highlight=False, soft_wrap=True)
+    columns = _columns()
     for line in lines:
         text = line.text.encode(console.encoding, "backslashreplace").decode(console.encoding)
-        for part in folded(text, console.width):
+        for part in folded(text, columns):
             console.print(Text(part, style=STYLES[line.style]))
 
 
 def folded(text: str, width: int) -> list[str]:
-    """A line for a narrower terminal, broken at spaces only: the terminal would break within numbers."""
+    """A row of a table for a narrower terminal, broken at spaces only: the terminal would break within numbers."""
     if len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip()))

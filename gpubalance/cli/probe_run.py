@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpubalance.checks.probing.verdict import judge_probe
-from gpubalance.cli.output import PLAIN, Exits, exit_code_after, exit_code_of_verdict, measuring, write_lines
+from gpubalance.cli.output import (
+    PLAIN,
+    Exits,
+    exit_code_after,
+    exit_code_of_verdict,
+    measuring,
+    report_width,
+    write_lines,
+)
 from gpubalance.cli.remember import remember
 from gpubalance.cli.reports_option import Report, check_reports, write_reports, write_stdout_report
 from gpubalance.cli.saving import save_record
@@ -43,7 +51,7 @@ def run_probe(
     if as_json:
         write_stdout(text.encode())
     elif not write_stdout_report(reports, probed.probe, probed.judgement):
-        write_lines(probe_lines(probed.probe, probed.judgement, saved, verbose=verbose))
+        write_lines(probe_lines(probed.probe, probed.judgement, saved, report_width(), verbose=verbose))
     code = exit_code_of_verdict(probed.judgement.verdict, settings.fail_on, exits)
     return exit_code_after(code, lost=lost)
 
@@ -58,7 +66,7 @@ def report_probe(loaded: Probe, to: str, path: str, exits: Exits = PLAIN) -> int
 
         write_stdout(svg_text(probe_lines(loaded, judgement, path), "gpubalance probe").encode())
     elif to == "terminal":
-        write_lines(probe_lines(loaded, judgement, path))
+        write_lines(probe_lines(loaded, judgement, path, report_width()))
     else:
         raise UsageError(f"a probe has no {to}: it holds no samples over time", "use --to json")
     return exit_code_of_verdict(judgement.verdict, "fail", exits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +26,22 @@ class Report:
     """None is stdout."""
 
 
-def parse_reports(texts: Sequence[str] | None) -> tuple[Report, ...]:
-    """Read `html=path,junit=-`, as often as it was given. Raises UsageError."""
-    return tuple(_parse(entry.strip()) for text in texts or () for entry in text.split(","))
+def parse_reports(
+    texts: Sequence[str] | None, known: Collection[str] = tuple(FORMATS), what: str = "a run"
+) -> tuple[Report, ...]:
+    """Read `html=path,junit=-`, as often as it was given. Raises UsageError; `what` has no other formats than those
+    that are known.
+    """
+    return tuple(_parse(entry.strip(), known, what) for text in texts or () for entry in text.split(","))
 
 
-def _parse(entry: str) -> Report:
+def _parse(entry: str, known: Collection[str], what: str) -> Report:
     name, _, path = entry.partition("=")
     if not path:
         raise UsageError(f"report {entry!r} is not FORMAT=PATH", EXAMPLE)
-    if name not in FORMATS:
-        raise UsageError(f"report format {name!r} is not known", f"choose from: {', '.join(FORMATS)}")
+    if name not in known:
+        text = f"{what} has no {name} report" if name in FORMATS else f"report format {name!r} is not known"
+        raise UsageError(text, f"choose from: {', '.join(known)}")
     return Report(name, None if path == "-" else Path(path))
 
 
@@ -59,7 +64,11 @@ def check_reports(reports: Sequence[Report], out: str | None, *, as_json: bool) 
 
 def write_reports(reports: Sequence[Report], record: Record, judgement: AnyJudgement) -> bool:
     """Write all that go to files, and GitHub's summary. True when one of them could not be written, which is said."""
-    files = [_saved(report.path, report.format, record, judgement) for report in reports if report.path is not None]
+    files = [
+        save_report(report.format, report.path, report_bytes(report.format, record, judgement))
+        for report in reports
+        if report.path is not None
+    ]
     if any(report.format == "github" for report in reports):
         files.append(append_summary(os.environ, record, judgement))
     return not all(files)
@@ -79,10 +88,10 @@ def report_bytes(name: str, record: Record, judgement: AnyJudgement) -> bytes:
     return write(name, record, judgement).encode("utf-8", "backslashreplace")
 
 
-def _saved(path: Path, name: str, record: Record, judgement: AnyJudgement) -> bool:
-    text = report_bytes(name, record, judgement).decode()
+def save_report(name: str, path: Path, data: bytes) -> bool:
+    """Write UTF-8. False when it could not be written, which is said."""
     try:
-        save_text(path, text)
+        save_text(path, data.decode())
     except OSError as error:
         complain(f"the {name} report could not be written to {path}: {error.strerror}", None)
         return False

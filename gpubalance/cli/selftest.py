@@ -26,6 +26,10 @@ def selftest_command(
             metavar="W:F", help="Margins in percent, as of bench. With 3:5 a rank slower by 5 % is played too."
         ),
     ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Move a gate of a check, as of bench: transient_warn=2."),
+    ] = None,
     rows: Annotated[
         str | None, typer.Option(metavar="LIST", help="Play these rows only: compute,sleep or compute_20.")
     ] = None,
@@ -40,6 +44,12 @@ def selftest_command(
     stall_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="End it when no rank makes progress for so long.")
     ] = "60s",
+    report: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT=PATH", help="Write it as json or markdown too: markdown=selftest.md. - is stdout."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Measure although a device or the machine is in use.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the record and the verdict as one JSON document.")
@@ -50,8 +60,9 @@ def selftest_command(
     Example: gpubalance selftest --quick
     """
     from gpubalance import settings as words
-    from gpubalance.cli.origins import origins_of
-    from gpubalance.cli.selftest_run import run_selftest
+    from gpubalance.cli.reports_option import parse_reports
+    from gpubalance.cli.selftest_run import REPORTS, run_selftest
+    from gpubalance.cli.thresholds_option import origins_with_thresholds, thresholds_of
 
     wanted = words.SelftestSettings(
         quick=quick,
@@ -59,6 +70,7 @@ def selftest_command(
         devices=words.parse_list(devices) if devices is not None else None,
         device=device,
         margin=words.parse_margin(margin) if margin is not None else None,
+        thresholds=thresholds_of(context, threshold),
         rows=words.parse_list(rows) if rows is not None else None,
         repeat=repeat,
         healthy=healthy,
@@ -66,6 +78,6 @@ def selftest_command(
         out=out,
         force=force,
         stall_s=words.parse_duration(stall_timeout),
-        origins=origins_of(context),
+        origins=origins_with_thresholds(context),
     )
-    return run_selftest(wanted, as_json=json)
+    return run_selftest(wanted, as_json=json, reports=parse_reports(report, REPORTS, "a selftest"))

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpubalance.checks.selftest.verdict import SelftestJudgement, judge_selftest
-from gpubalance.cli.output import PLAIN, Exits, NagiosCode, exit_code_after, exit_code_of_verdict, write_lines
+from gpubalance.cli.output import (
+    PLAIN,
+    Exits,
+    NagiosCode,
+    exit_code_after,
+    exit_code_of_verdict,
+    report_width,
+    write_lines,
+)
 from gpubalance.cli.progress import StderrDisplay
+from gpubalance.cli.reports_option import Report, check_reports, save_report
 from gpubalance.cli.saving import save_record
 from gpubalance.cli.stdout import write_stdout
 from gpubalance.errors import UsageError
@@ -19,13 +29,16 @@ from gpubalance.reports.selftest_report import selftest_lines, selftest_markdown
 from gpubalance.session.selftest import selftest
 from gpubalance.settings import SelftestSettings
 
-FORMATS = ("terminal", "json", "markdown", "svg")
+REPORTS = ("json", "markdown")
+"""Forms for `--report`."""
+FORMATS = ("terminal", *REPORTS, "svg")
 
 
-def run_selftest(settings: SelftestSettings, *, as_json: bool) -> int:
+def run_selftest(settings: SelftestSettings, *, as_json: bool, reports: Sequence[Report] = ()) -> int:
     """Play, judge, save, print, and return the exit code."""
     if settings.out is not None:
         check_writable(Path(settings.out))
+    check_reports(reports, settings.out, as_json=as_json)
     display = StderrDisplay()
     try:
         done = selftest(settings, display)
@@ -34,10 +47,14 @@ def run_selftest(settings: SelftestSettings, *, as_json: bool) -> int:
     text, home = document_text(done.record, done.judgement), state_home(os.environ)
     folder = None if home is None else home / "selftests"  # apart from runs, which baselines look through
     saved, lost = save_record(text, settings.out, folder, f"{done.record.selftest_id}.json")
-    if as_json:
-        write_stdout(text.encode())
+    for report in reports:
+        content = _text(report.format, done.record, done.judgement)
+        lost |= report.path is not None and not save_report(report.format, report.path, content)
+    on_stdout = ["json"] if as_json else [report.format for report in reports if report.path is None]
+    if on_stdout:
+        write_stdout(_text(on_stdout[0], done.record, done.judgement))
     else:
-        write_lines(selftest_lines(done.record, done.judgement, saved))
+        write_lines(selftest_lines(done.record, done.judgement, saved, report_width()))
     return exit_code_after(_exit_code(done.record, done.judgement, PLAIN), lost=lost)
 
 
@@ -46,17 +63,21 @@ def report_selftest(record: Selftest, to: str, path: str, exits: Exits = PLAIN) 
     if to not in FORMATS:
         raise UsageError(f"a selftest has no {to}", f"choose from: {', '.join(FORMATS)}")
     judgement = judge_selftest(record)
-    if to == "json":
-        write_stdout(document_text(record, judgement).encode())
-    elif to == "markdown":
-        write_stdout(selftest_markdown(record, judgement).encode("utf-8", "backslashreplace"))
+    if to in REPORTS:
+        write_stdout(_text(to, record, judgement))
     elif to == "svg":
         from gpubalance.reports.picture import svg_text
 
         write_stdout(svg_text(selftest_lines(record, judgement, path), "gpubalance selftest").encode())
     else:
-        write_lines(selftest_lines(record, judgement, path))
+        write_lines(selftest_lines(record, judgement, path, report_width()))
     return _exit_code(record, judgement, exits)
+
+
+def _text(form: str, record: Selftest, judgement: SelftestJudgement) -> bytes:
+    """One of REPORTS, in UTF-8."""
+    write = document_text if form == "json" else selftest_markdown
+    return write(record, judgement).encode("utf-8", "backslashreplace")
 
 
 def _exit_code(record: Selftest, judgement: SelftestJudgement, exits: Exits) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpubalance.record.against import HISTORY_IDS
 from gpubalance.record.gates import gates_problem
 from gpubalance.record.link_consistency import link_problems
 from gpubalance.record.run import Run
@@ -25,6 +26,7 @@ def contradiction(run: Run) -> str | None:
         _thresholds,
         _hang,
         _experiments,
+        _against,
     )
     return next((text for check in checks for text in check(run)), None)
 
@@ -168,6 +170,12 @@ def _hang(run: Run) -> Iterator[str]:
             yield f"bisection: ranks {ranks} are none of the {count} of the plan"
     if found.smallest is not None and (found.smallest, None) not in [(t.ranks, t.switch) for t in found.trials]:
         yield "bisection: the smallest failing set was not tried"
+
+
+def _against(run: Run) -> Iterator[str]:
+    for finding in run.against.findings if run.against is not None else ():
+        if finding.id not in HISTORY_IDS:
+            yield f"against: {finding.id!r:.40} is no check that looks at earlier runs"
 
 
 def _experiments(run: Run) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from gpubalance.record.against import Against
 from gpubalance.record.base import Record
 from gpubalance.record.experiment import Experiment
 from gpubalance.record.hang import Bisection, HangReport
@@ -147,5 +148,7 @@ class Run(Record):
     """Null in older runs."""
     shared_with: str | None = None
     """Who else was measuring on this machine when the run began, by --force."""
+    against: Against | None = None
+    """What `--baseline` held the run against; null when nothing was asked for, and in older runs."""
     interrupted_by: int | None = None
     """Number of the signal that ended the run early."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpubalance.record.run import Run
-from gpubalance.reports.canvas import WIDTH_PX, axes_in, svg_of
+from gpubalance.reports.canvas import INK, WIDTH_PX, axes_in, svg_of
 from gpubalance.reports.chart import Chart, why_not
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def _svg(rates: Mapping[tuple[int, int], float], devices: Sequence[int], names: 
                     continue
                 part = (rate - low) / (fastest - low)
                 axes.fill([column - 0.5, column + 0.5, column + 0.5, column - 0.5],
-                          [row - 0.5, row - 0.5, row + 0.5, row + 0.5], color=colours(part), linewidth=0)  # fmt: skip
+                          [row - 0.5, row - 0.5, row + 0.5, row + 0.5], color=colours(part),
+                          edgecolor=INK, linewidth=0.4)  # fmt: skip
                 axes.text(column, row, f"{rate:.1f}", ha="center", va="center", fontsize=10 if width > 48 else 8,
                           color="#ffffff" if part < _DARK else "#000000")  # fmt: skip
         axes.set_xlim(-0.5, len(devices) - 0.5)

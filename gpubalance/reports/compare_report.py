@@ -15,30 +15,27 @@ from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.record.base import Record
 from gpubalance.record.baselines import Baseline, Fact, Setup
 from gpubalance.reports.document import plain
-from gpubalance.reports.printable import printable, wrapped
+from gpubalance.reports.fold import WIDTH, Line, paragraph, put_together
+from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import aligned
-from gpubalance.reports.terminal import WORDS, Line
+from gpubalance.reports.terminal import WORDS
 
 COMPARISON_SCHEMA = 1
 SHOWN = (State.FAIL, State.UNKNOWN, State.WARN, State.INFO)
 NONE = "-"
 
 
-def compare_lines(judgement: ComparisonJudgement, base: str, new: str) -> list[Line]:
+def compare_lines(judgement: ComparisonJudgement, base: str, new: str, width: int = WIDTH) -> list[Line]:
     """The whole report; `base` and `new` say where both sides come from."""
     comparison = judgement.comparison
     word = WORDS[judgement.verdict] if comparison is not None else "NOTHING TO COMPARE WITH"
-    head = wrapped(f"{word}  {judgement.sentence}", " " * 6)
     sections = [
-        [Line(text, judgement.verdict.value) for text in head],
-        [Line(text) for line in side_lines(comparison, base, new) for text in wrapped(line, " " * 8)],
-        [Line(text) for text in _findings(judgement)],
-        [Line(text) for text in _changes(judgement)] if comparison is not None else [],
+        [paragraph(f"{word}  {judgement.sentence}", " " * 6, judgement.verdict.value)],
+        [paragraph(line, " " * 8) for line in side_lines(comparison, base, new)],
+        list(_findings(judgement)),
+        _changes(judgement) if comparison is not None else [],
     ]
-    lines: list[Line] = []
-    for section in filter(None, sections):
-        lines += [Line(""), *section] if lines else section
-    return lines
+    return put_together(sections, width)
 
 
 def compare_text(judgement: ComparisonJudgement, base: str, new: str) -> str:
@@ -49,15 +46,11 @@ def compare_text(judgement: ComparisonJudgement, base: str, new: str) -> str:
     return as_json(document)
 
 
-def baseline_lines(baselines: Sequence[Baseline]) -> list[Line]:
+def baseline_lines(baselines: Sequence[Baseline], width: int = WIDTH) -> list[Line]:
     """All baselines: of what, of how many runs, and the band of each number."""
     if not baselines:
         return [Line("no baseline is saved; gpubalance baseline save RUN makes one")]
-    lines: list[Line] = []
-    for baseline in baselines:
-        lines += [Line("")] if lines else []
-        lines += [Line(text) for text in _baseline(baseline)]
-    return lines
+    return put_together([list(_baseline(baseline)) for baseline in baselines], width)
 
 
 def baseline_text(baselines: Sequence[Baseline]) -> str:
@@ -98,25 +91,25 @@ def side_lines(comparison: Comparison | None, base: str, new: str) -> list[str]:
     return texts
 
 
-def _findings(judgement: ComparisonJudgement) -> Iterator[str]:
+def _findings(judgement: ComparisonJudgement) -> Iterator[Line]:
     shown = [f for f in judgement.findings if f.state in SHOWN or f.id in ("fail_on", "history", "comparable")]
     for found in shown:
         yield from finding_lines(found)
 
 
-def finding_lines(found: Finding) -> Iterator[str]:
+def finding_lines(found: Finding) -> Iterator[Line]:
     """State and sentence; below it what was seen and what to do, where there is something to do."""
-    yield from wrapped(f"{found.state.value:7} {found.message}", " " * 8)
+    yield paragraph(f"{found.state.value:7} {found.message}", " " * 8)
     if found.state not in SHOWN:
         return
     seen = ", expected ".join(part for part in (found.observed, found.expected) if part)
     notes = () if found.id == "comparable" else found.evidence  # those stand above
     parts = [found.subject, seen, *notes, f"Next: {found.next_step}." if found.next_step else None]
     for part in filter(None, parts):
-        yield from wrapped(f"{' ' * 8}{part}", " " * 10)
+        yield paragraph(f"{' ' * 8}{part}", " " * 10)
 
 
-def _changes(judgement: ComparisonJudgement) -> list[str]:
+def _changes(judgement: ComparisonJudgement) -> list[Line]:
     """Metric by metric; columns are as wide in all of them."""
     assert judgement.comparison is not None
     by_metric: dict[str, list[Change]] = defaultdict(list)
@@ -128,11 +121,11 @@ def _changes(judgement: ComparisonJudgement) -> list[str]:
         better = "more" if MORE_IS_BETTER[metric] else "less"
         headings[len(rows)] = f"{metric}: {TITLES[metric]}, {UNITS[metric]} ({better} is better)"
         rows += [_indented(change_cells(change, judgement.setup)) for change in by_metric[metric]]
-    lines: list[str] = []
+    lines: list[Line] = []
     for number, line in enumerate(aligned(rows, names=1)):
-        lines += [headings[number]] if number in headings else []
-        lines.append(line)
-    return [*lines, *_legend(judgement.comparison)]
+        lines += [Line(headings[number])] if number in headings else []
+        lines.append(Line(line))
+    return [*lines, *map(paragraph, _legend(judgement.comparison))]
 
 
 def _indented(cells: Sequence[str]) -> tuple[str, ...]:
@@ -183,25 +176,23 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     gone = [each for each in comparison.unmatched if each.side == "BASE"]
     fresh = len(comparison.unmatched) - len(gone)
     if comparison.unmatched:
-        yield from wrapped(f"on one side only: {counted(len(gone), 'value')} of BASE, {counted(fresh, 'value')} of NEW")
+        yield f"on one side only: {counted(len(gone), 'value')} of BASE, {counted(fresh, 'value')} of NEW"
 
 
-def _baseline(baseline: Baseline) -> Iterator[str]:
+def _baseline(baseline: Baseline) -> Iterator[Line]:
     setup = baseline.runs[-1].setup
     names = sorted({device.name for device in setup.devices})
     first, last = baseline.runs[0].started_at, baseline.runs[-1].started_at
     model = setup.model
-    yield from wrapped(
-        f"{baseline.key} {baseline.name}: {counted(len(baseline.runs), 'run')}, {first} to {last}", " " * 8
-    )
+    runs = counted(len(baseline.runs), "run")
+    yield paragraph(f"{baseline.key} {baseline.name}: {runs}, {first} to {last}", " " * 8)
     texts = [f"{len(setup.devices)} x {', '.join(names)}"]
     texts += [" ".join(filter(None, (f"GPU {d.nvml_index}", d.uuid))) for d in setup.devices if d.uuid]
     texts.append(f"{model.kind} of {model.layers} x {model.width} in {model.dtype}, batch {setup.global_batch}")
     texts.append(f"workloads {', '.join(setup.workloads)}")
     texts += [f"{name} {_versions(baseline, name)}" for name in sorted(setup.versions)]
-    for text in texts:
-        yield from wrapped(f"  {text}", " " * 4)
-    yield from _band(baseline, setup)
+    yield from (paragraph(f"  {text}", " " * 4) for text in texts)
+    yield from map(Line, _band(baseline, setup))
 
 
 def _versions(baseline: Baseline, name: str) -> str:

@@ -13,10 +13,11 @@ from gpubalance.checks.foreign import ForeignJudgement
 from gpubalance.message_sizes import size_text
 from gpubalance.reports.compare_report import as_json, finding_lines
 from gpubalance.reports.document import plain
-from gpubalance.reports.printable import printable, wrapped
+from gpubalance.reports.fold import WIDTH, Line, paragraph, put_together
+from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.table import NONE, Column, Table
-from gpubalance.reports.terminal import WORDS, Line
+from gpubalance.reports.terminal import WORDS
 
 FOREIGN_SCHEMA = 1
 ALWAYS = ("fail_on", "agreement", "comparable")
@@ -27,20 +28,16 @@ TIMED_HEADINGS = (("", "log", "log", "run", "run", "ratio"), ("", "us", "GB/s", 
 UNGATED = "*: shown and not judged (below 1 MiB, or replayed from a CUDA graph)"
 
 
-def foreign_lines(judgement: ForeignJudgement, base: str, new: str) -> list[Line]:
+def foreign_lines(judgement: ForeignJudgement, base: str, new: str, width: int = WIDTH) -> list[Line]:
     """The whole report; `base` and `new` say where both sides come from."""
-    head = wrapped(f"{WORDS[judgement.verdict]}  {judgement.sentence}", " " * 6)
     sections = [
-        [Line(text, judgement.verdict.value) for text in head],
-        [Line(text) for line in foreign_sides(judgement, base, new) for text in wrapped(line, " " * 8)],
-        [Line(text) for text in _findings(judgement)],
+        [paragraph(f"{WORDS[judgement.verdict]}  {judgement.sentence}", " " * 6, judgement.verdict.value)],
+        [paragraph(line, " " * 8) for line in foreign_sides(judgement, base, new)],
+        list(_findings(judgement)),
         [Line(text) for text in _values(judgement.comparison)],
-        [Line(text) for line in left_out(judgement.comparison) for text in wrapped(line, " " * 2)],
+        [paragraph(line, " " * 2) for line in left_out(judgement.comparison)],
     ]
-    lines: list[Line] = []
-    for section in filter(None, sections):
-        lines += [Line(""), *section] if lines else section
-    return lines
+    return put_together(sections, width)
 
 
 def foreign_text(judgement: ForeignJudgement, base: str, new: str) -> str:
@@ -80,7 +77,7 @@ def foreign_sides(judgement: ForeignJudgement, base: str, new: str) -> Iterator[
     yield from texts
 
 
-def _findings(judgement: ForeignJudgement) -> Iterator[str]:
+def _findings(judgement: ForeignJudgement) -> Iterator[Line]:
     for found in judgement.findings:
         if found.state in SHOWN or found.id in ALWAYS:
             yield from finding_lines(found)

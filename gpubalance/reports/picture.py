@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from gpubalance.reports.printable import WIDTH
-from gpubalance.reports.terminal import Line
+from gpubalance.reports.fold import WIDTH, Line
 
 STYLES = {"pass": "bold green", "warn": "bold yellow", "fail": "bold red", "inconclusive": "bold magenta", "": ""}
 """Colour follows the meaning of a line; the words carry it."""

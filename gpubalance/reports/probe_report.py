@@ -14,10 +14,11 @@ from gpubalance.checks.probing.verdict import ProbeJudgement
 from gpubalance.record.probe import Probe
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.common_tables import speed_cells
-from gpubalance.reports.printable import WIDTH, printable, wrapped
+from gpubalance.reports.fold import WIDTH, Line, paragraph, put_together
+from gpubalance.reports.printable import printable
 from gpubalance.reports.probe_tables import links_up, way_of
 from gpubalance.reports.rank_table import aligned
-from gpubalance.reports.terminal import WORDS, Line
+from gpubalance.reports.terminal import WORDS
 
 SHOWN = (State.FAIL, State.UNKNOWN, State.WARN)
 MANY = 3
@@ -31,33 +32,32 @@ COUNTED = (
 )
 
 
-def probe_lines(probe: Probe, judgement: ProbeJudgement, saved: str | None, *, verbose: bool = False) -> list[Line]:
+def probe_lines(
+    probe: Probe, judgement: ProbeJudgement, saved: str | None, width: int = WIDTH, *, verbose: bool = False
+) -> list[Line]:
     """The whole report."""
     sections = [
-        [verdict_line(judgement)],
-        [Line(text) for text in _findings(judgement, verbose=verbose)] + [Line(text) for text in _counts(judgement)],
-        [Line(text) for text in _devices(probe)],
-        [Line(text) for text in _matrix(probe)],
+        [verdict_line(judgement, max(width, WIDTH))],
+        [*_findings(judgement, verbose=verbose), _counts(judgement)],
+        _devices(probe),
+        _matrix(probe),
         [Line(text) for text in _loads(probe)],
-        [Line(part) for text in (*_said_aloud(judgement), *_node(probe, saved)) for part in wrapped(text)],
+        [paragraph(text) for text in (*_said_aloud(judgement), *_node(probe, saved))],
     ]
-    lines: list[Line] = []
-    for section in filter(None, sections):
-        lines += [Line(""), *section] if lines else section
-    return lines
+    return put_together(sections, width)
 
 
-def verdict_line(judgement: ProbeJudgement) -> Line:
-    """At most 80 characters; what does not fit is cut at a word, and stands whole below."""
+def verdict_line(judgement: ProbeJudgement, width: int = WIDTH) -> Line:
+    """At most so many characters; what does not fit is cut at a word, and stands whole below."""
     word = WORDS[judgement.verdict]
-    room = WIDTH - len(word) - 2
+    room = width - len(word) - 2
     sentence = printable(judgement.sentence)
     if len(sentence) > room:
         sentence = textwrap.shorten(sentence, room, placeholder=" ...")
-    return Line(f"{word}  {sentence}", judgement.verdict.value)
+    return paragraph(f"{word}  {sentence}", " " * (len(word) + 2), judgement.verdict.value)
 
 
-def _findings(judgement: ProbeJudgement, *, verbose: bool) -> Iterator[str]:
+def _findings(judgement: ProbeJudgement, *, verbose: bool) -> Iterator[Line]:
     silent = {} if verbose else _silent(judgement.findings)
     said: set[str] = set()
     for found in judgement.findings:
@@ -65,15 +65,15 @@ def _findings(judgement: ProbeJudgement, *, verbose: bool) -> Iterator[str]:
         if whom in silent:
             if whom not in said:
                 said.add(whom)
-                yield from _told_nothing(whom, silent[whom])
+                yield _told_nothing(whom, silent[whom])
         elif verbose or found.state in SHOWN:
             yield from _finding(found)
 
 
-def _told_nothing(subject: str, unknown: list[Finding]) -> Iterator[str]:
+def _told_nothing(subject: str, unknown: list[Finding]) -> Line:
     ids = list(dict.fromkeys(each.id for each in unknown))
     text = f"{len(ids)} checks not measured, {subject} ({', '.join(ids)}); --verbose shows each"
-    return iter(wrapped(f"{'...':3} {State.UNKNOWN.value:7} {text}", " " * 12))
+    return paragraph(f"{'...':3} {State.UNKNOWN.value:7} {text}", " " * 12)
 
 
 def _silent_one(found: Finding) -> str:
@@ -92,18 +92,18 @@ def _silent(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     return {subject: those for subject, those in unknown.items() if len(those) > MANY}
 
 
-def _finding(found: Finding) -> Iterator[str]:
+def _finding(found: Finding) -> Iterator[Line]:
     """Id, state and sentence; below it who, what speaks for it, what it is held against, what to do."""
     head = f"{found.id:3} {found.state.value:7} "
     indent = " " * len(head)
-    yield from wrapped(f"{head}{found.message}", indent)
+    yield paragraph(f"{head}{found.message}", indent)
     seen = ", expected ".join(part for part in (found.observed, found.expected) if part)
     parts = [found.subject, seen, *found.evidence, f"Next: {found.next_step}." if found.next_step else None]
     for part in filter(None, parts):
-        yield from (f"{indent}{line}" for line in wrapped(part, "  ", WIDTH - len(indent)))
+        yield paragraph(f"{indent}{part}", f"{indent}  ")
 
 
-def _counts(judgement: ProbeJudgement) -> list[str]:
+def _counts(judgement: ProbeJudgement) -> Line:
     """By check, each under its worst state."""
     order = [State.FAIL, State.UNKNOWN, State.WARN, State.INFO, State.PASS, State.SKIP]
     worst: dict[str, State] = {}
@@ -112,10 +112,10 @@ def _counts(judgement: ProbeJudgement) -> list[str]:
         worst[found.id] = min(before, found.state, key=order.index)
     counts = Counter(worst.values())
     text = ", ".join(f"{counts[state]} {name}" for state, name in COUNTED if counts[state])
-    return wrapped(f"{counted(len(worst), 'check')}: {text}")
+    return paragraph(f"{counted(len(worst), 'check')}: {text}")
 
 
-def _devices(probe: Probe) -> list[str]:
+def _devices(probe: Probe) -> list[Line]:
     gpus = gpus_of(probe)
     if not gpus:
         return []
@@ -124,8 +124,8 @@ def _devices(probe: Probe) -> list[str]:
         ("", "", "GiB", "GiB", "%", "up", "", "MHz", "W", "C"),
     ]
     rows += [_device(gpu) for gpu in gpus]
-    names = [part for gpu in gpus for part in wrapped(_identity(gpu), " " * 7)]
-    return [*aligned(rows), *names]
+    names = [paragraph(_identity(gpu), " " * 7) for gpu in gpus]
+    return [*map(Line, aligned(rows)), *names]
 
 
 def _identity(gpu: Gpu) -> str:
@@ -162,7 +162,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def _matrix(probe: Probe) -> list[str]:
+def _matrix(probe: Probe) -> list[Line]:
     """Who reaches whom: NVLink where there is peer access over it, else the way on the board."""
     gpus = gpus_of(probe)
     if len(gpus) < 2 or not any(gpu.detail.peers for gpu in gpus):
@@ -171,7 +171,8 @@ def _matrix(probe: Probe) -> list[str]:
     for gpu in gpus:
         peers = {peer.nvml_index: peer for peer in gpu.detail.peers}
         rows.append((gpu.name, *("." if o.index == gpu.index else way_of(peers.get(o.index)) for o in gpus)))
-    return [*aligned(rows), "NVL: peer access over NVLink; else nvidia-smi's words, ! where peers cannot read"]
+    legend = "NVL: peer access over NVLink; else nvidia-smi's words, ! where peers cannot read"
+    return [*map(Line, aligned(rows)), paragraph(legend)]
 
 
 def _loads(probe: Probe) -> list[str]:

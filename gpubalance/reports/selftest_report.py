@@ -13,29 +13,27 @@ from gpubalance.checks.selftest.score import Outcome
 from gpubalance.checks.selftest.verdict import Rate, SelftestJudgement
 from gpubalance.record.selftest import Selftest
 from gpubalance.record.untrusted import STDIN
+from gpubalance.reports.fold import WIDTH, Line, paragraph, put_together
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.markdown import escaped, titled
-from gpubalance.reports.printable import printable, wrapped
+from gpubalance.reports.printable import printable
 from gpubalance.reports.rank_table import aligned
 from gpubalance.reports.selftest_table import HEADINGS, cells, table_of
-from gpubalance.reports.terminal import WORDS, Line
+from gpubalance.reports.terminal import WORDS
 
 MOST_REASONS = 20
 
 
-def selftest_lines(record: Selftest, judgement: SelftestJudgement, saved: str | None) -> list[Line]:
+def selftest_lines(record: Selftest, judgement: SelftestJudgement, saved: str | None, width: int = WIDTH) -> list[Line]:
     """The whole report. `saved` is the record's file; `-`, where it came from standard input, is none to speak of."""
     sections = [
         _verdict(judgement),
-        [Line(part) for text in header_lines(record) for part in wrapped(text)],
+        [paragraph(text) for text in header_lines(record)],
         [Line(printable(line)) for line in _table(judgement)],
-        [Line(part) for text in wrong_lines(judgement) for part in wrapped(text, "  ")],
-        [Line(part) for text in (*rate_lines(judgement), *_ending(record, saved)) for part in wrapped(text)],
+        [paragraph(text, "  ") for text in wrong_lines(judgement)],
+        [paragraph(text) for text in (*rate_lines(judgement), *_ending(record, saved))],
     ]
-    lines: list[Line] = []
-    for section in filter(None, sections):
-        lines += [Line(""), *section] if lines else section
-    return lines
+    return put_together(sections, width)
 
 
 def selftest_markdown(record: Selftest, judgement: SelftestJudgement) -> str:
@@ -51,8 +49,7 @@ def selftest_markdown(record: Selftest, judgement: SelftestJudgement) -> str:
 
 def _verdict(judgement: SelftestJudgement) -> list[Line]:
     word = WORDS[judgement.verdict]
-    text = f"{word}  {judgement.sentence}"
-    return [Line(part, judgement.verdict.value) for part in wrapped(text, " " * (len(word) + 2))]
+    return [paragraph(f"{word}  {judgement.sentence}", " " * (len(word) + 2), judgement.verdict.value)]
 
 
 def _table(judgement: SelftestJudgement) -> list[str]:

@@ -1,26 +1,26 @@
 """The report that people read: worst news first, every number with a unit and what it is compared with.
 
-Pure: a run and its judgement in, lines out. Fits 80 columns; ids are never shortened.
+Pure: a run and its judgement in, lines out. Fits 80 columns, or those of a terminal; ids are never shortened.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from gpubalance.analysis.facts import AttemptFacts, Facts
-from gpubalance.checks.finding import Finding, State
+from gpubalance.checks.against import day_of
+from gpubalance.checks.finding import Finding, State, counted
 from gpubalance.checks.links import COMMUNICATION
 from gpubalance.checks.verdict import Judgement, Verdict
 from gpubalance.record.run import Run
 from gpubalance.record.untrusted import STDIN
 from gpubalance.reports.collective_lines import bandwidth_lines
 from gpubalance.reports.experiment_lines import experiment_lines
+from gpubalance.reports.fold import WIDTH, Line, paragraph, put_together
 from gpubalance.reports.header import header_lines
 from gpubalance.reports.limits import limit_lines
 from gpubalance.reports.link_lines import link_lines
-from gpubalance.reports.printable import WIDTH, wrapped
 from gpubalance.reports.rank_table import rank_lines
 from gpubalance.reports.workload_lines import heat_lines, throughput_lines
 
@@ -29,62 +29,46 @@ MOST_FINDINGS = 40
 WORDS = {Verdict.PASS: "PASS", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "NO VERDICT"}
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line and how it is meant; colour follows the meaning and never carries it alone."""
-
-    text: str
-    style: str = ""
-
-
-def report_lines(run: Run, judgement: Judgement, saved: str | None) -> list[Line]:
+def report_lines(run: Run, judgement: Judgement, saved: str | None, width: int = WIDTH) -> list[Line]:
     """The whole report. `saved` is the record's file; `-`, where it came from standard input, is none to speak of."""
     facts = judgement.facts
     sections = [
-        [Line(line) for line in _fold(header_lines(run))],
+        [paragraph(line) for line in header_lines(run)],
         _verdict_lines(judgement),
-        [Line(line) for line in _fold(_score_lines(judgement))],
-        [Line(line) for line in _fold(rank_lines(run, facts), "       ")],
-        [Line(line) for line in _fold(throughput_lines(run, facts))],
-        [Line(line) for line in _fold([*bandwidth_lines(run, facts.bandwidth), *experiment_lines(run)])],
-        [Line(line) for line in _fold(link_lines(run, facts))],
-        [Line(line) for line in _fold(_limits_lines(run, facts, saved))],
+        [paragraph(line) for line in _score_lines(judgement)],
+        [paragraph(line, " " * 7) for line in rank_lines(run, facts)],
+        [paragraph(line) for line in throughput_lines(run, facts)],
+        [paragraph(line) for line in (*bandwidth_lines(run, facts.bandwidth), *experiment_lines(run))],
+        [paragraph(line) for line in link_lines(run, facts)],
+        [paragraph(line) for line in _limits_lines(run, facts, saved)],
     ]
-    lines: list[Line] = []
-    for section in filter(None, sections):
-        lines += [Line(""), *section] if lines else section
-    return lines
-
-
-def _fold(lines: Iterable[str], indent: str = "") -> list[str]:
-    return [part for line in lines for part in wrapped(line, indent)]
+    return put_together(sections, width)
 
 
 def _verdict_lines(judgement: Judgement) -> list[Line]:
     word = WORDS[judgement.verdict]
-    style = judgement.verdict.value
-    lines = [Line(line, style) for line in _fold([f"{word}  {judgement.sentence}"], " " * (len(word) + 2))]
+    lines = [paragraph(f"{word}  {judgement.sentence}", " " * (len(word) + 2), judgement.verdict.value)]
     shown = [f for f in judgement.findings if f.state in (State.FAIL, State.UNKNOWN, State.WARN, State.INFO)]
     for finding in shown[:MOST_FINDINGS]:
         repeated = finding.message == judgement.sentence
-        lines += [Line(text) for text in _finding_lines(finding, with_message=not repeated)]
+        lines += _finding_lines(finding, with_message=not repeated)
     states = Counter(finding.state.value for finding in shown[MOST_FINDINGS:])
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    return lines + ([Line(f"      and more findings: {counts} (all: report --to html)")] if counts else [])
+    return lines + ([paragraph(f"      and more findings: {counts} (all: report --to html)")] if counts else [])
 
 
-def _finding_lines(finding: Finding, *, with_message: bool) -> list[str]:
+def _finding_lines(finding: Finding, *, with_message: bool) -> Iterator[Line]:
     """Who, what speaks for it, what it is held against, what to do; indented below the verdict."""
-    lines = _wrapped(f"{finding.state.value}: {finding.message}") if with_message else []
-    lines += _wrapped(finding.subject) if finding.subject else []
-    lines += [line for text in finding.evidence for line in _wrapped(f"- {text}", "  ")]
-    lines += _wrapped(f"expected: {finding.expected}") if finding.expected else []
-    lines += _wrapped(f"Next: {finding.next_step}.") if finding.next_step else []
-    return [f"      {line}" for line in lines]
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return wrapped(text, indent, WIDTH - 6)
+    indent = " " * 6
+    if with_message:
+        yield paragraph(f"{indent}{finding.state.value}: {finding.message}")
+    if finding.subject:
+        yield paragraph(f"{indent}{finding.subject}")
+    yield from (paragraph(f"{indent}- {text}", f"{indent}  ") for text in finding.evidence)
+    if finding.expected:
+        yield paragraph(f"{indent}expected: {finding.expected}")
+    if finding.next_step:
+        yield paragraph(f"{indent}Next: {finding.next_step}.")
 
 
 def _score_lines(judgement: Judgement) -> list[str]:
@@ -146,6 +130,10 @@ def _limits_lines(run: Run, facts: Facts, saved: str | None) -> list[str]:
         lines.append(f"Skipped: {'; '.join(reasons)}.")
     if run.injected:
         lines.append(f"Injected on purpose: {', '.join(run.injected)}. This run says nothing about the node.")
+    if run.against is not None:
+        how = f" ({counted(len(run.against.runs), 'run')})" if run.against.runs else ", which gave no run"
+        day = day_of(run.against)
+        lines.append(f"Held against {run.against.label}{how} on {day}; a report shows that judgement as it was made.")
     if saved != str(STDIN):
         lines.append(f"Saved: {saved}" if saved else "Not saved.")
     return lines

@@ -9,14 +9,14 @@ from pathlib import Path
 from gpubalance.analysis.compare import compare_runs
 from gpubalance.analysis.foreign import compare_foreign
 from gpubalance.analysis.snapshot import saved_run_of, setup_of
+from gpubalance.checks.against import saved_findings
 from gpubalance.checks.compare import (
     ComparisonJudgement,
     check_history,
-    judge_against,
+    findings_against,
     judge_comparison,
     no_baseline,
     unreadable_baseline,
-    with_findings,
     without_baseline,
 )
 from gpubalance.checks.compare_rules import Rule
@@ -24,10 +24,11 @@ from gpubalance.checks.finding import State
 from gpubalance.checks.foreign import ForeignJudgement, judge_foreign
 from gpubalance.checks.verdict import Judgement, Verdict, judge, margins_of
 from gpubalance.errors import UsageError
+from gpubalance.record.against import Against
 from gpubalance.record.baselines import DEFAULT_NAME, SavedRun, checked_name, key_of, load_baseline, save_baseline
 from gpubalance.record.file import load_run
 from gpubalance.record.foreign import Foreign
-from gpubalance.record.history import state_home
+from gpubalance.record.history import end_of, state_home
 from gpubalance.record.run import Run
 from gpubalance.session.foreign import load_side
 
@@ -98,17 +99,24 @@ def _run_for(base: str, log: Foreign, new: Path) -> Run:
 
 def against_baseline(
     base: str, run: Run, judgement: Judgement, environment: Mapping[str, str], *, required: bool = False
-) -> Judgement:
-    """The judgement of a run that has just ended, with what its baseline adds. Raises nothing: what was measured is
-    worth more than a baseline that cannot be read.
+) -> Run:
+    """A run that has just ended, and in its record what its baseline adds, which `judge` takes up. Raises nothing: what
+    was measured is worth more than a baseline that cannot be read.
     """
     try:
         earlier = earlier_runs(base, run, environment)
     except UsageError as error:
-        return with_findings(judgement, [unreadable_baseline(error.message)])
-    if not earlier.runs:
-        return with_findings(judgement, [no_baseline(required=required)])
-    return judge_against(run, judgement, earlier.runs)
+        earlier, found = Earlier((), base), [unreadable_baseline(error.message)]
+    else:
+        found = findings_against(run, judgement, earlier.runs) if earlier.runs else [no_baseline(required=required)]
+    against = Against(
+        base=base,
+        label=earlier.label,
+        judged_at=end_of(run.started_at, run.duration_s),
+        runs=[each.run_id for each in earlier.runs],
+        findings=saved_findings(found),
+    )
+    return run.model_copy(update={"against": against})
 
 
 def slower_than_before(base: str, run: Run, environment: Mapping[str, str]) -> bool:
@@ -173,7 +181,8 @@ def _name_of(base: str) -> str | None:
 
 
 def _snapshot(run: Run) -> SavedRun:
-    judgement = judge(run)
+    """By itself: whatever it was held against is no part of how it is."""
+    judgement = judge(run.model_copy(update={"against": None}))
     return saved_run_of(run, judgement.facts, judgement.verdict.value)
 
 

@@ -150,6 +150,7 @@ def bench_settings(settings: SelftestSettings, batch: int | None = None) -> Benc
         workloads=("ddp",),
         batch=batch,
         margin=settings.margin,
+        thresholds=settings.thresholds,
         force=settings.force,
         stall_s=settings.stall_s,
         sample_interval_s=SAMPLE_INTERVAL_S,

@@ -11,11 +11,11 @@ from gpubalance.checks.verdict import judge
 from gpubalance.record.run import Run
 from gpubalance.record.timings import Jitter
 from gpubalance.testing.link_runs import link_run
-from gpubalance.thresholds import THRESHOLDS, names_for, spelled
+from gpubalance.thresholds import BY_NAME, THRESHOLDS, names_for, spelled
 from tests.analysis.test_bandwidth import joined, run_on
 from tests.checks.helpers import all_of, with_setting
 from tests.checks.test_bandwidth import log, run_with
-from tests.checks.test_devices import holding
+from tests.checks.test_devices import MIB, holding, leaking, multiplying, slowed
 from tests.checks.test_probes import probe, probed, with_one_slow
 from tests.checks.test_steps import at_level, looked_at, spikes
 from tests.reports.helpers import KEPT, kept, row
@@ -63,6 +63,7 @@ SWITCHED, PAIR = joined(8), joined(2)
 RING, NVLS = run_with(340.0, SWITCHED), run_with(430.0, SWITCHED, nccl=log("NVLS"))  # 91.7 % of 370.8, 87.7 % of 490.4
 BRIDGE, SPLIT = run_with(270.0, PAIR), run_with(200.0, PAIR, name="all_gather")  # 72.8 and 53.9 % of 370.8
 CARDS = run_with(12.0, joined(2, nvlinks_active=0))  # 25 % of 48
+HOT, WARM = slowed(*[0x80] * 3, *[0] * 7), slowed(*[0x20] * 3, *[0] * 7)  # 30 % of the time
 UNEVEN = run_on(PAIR, collectives=[row(jitter=Jitter(operations=9, p50_us=1, p99_us=2, max_us=3, cv=0.08))])
 MOVED |= {
     "busbw_warn": (RING, "busbw", "", ("91.6", "pass"), ("91.8", "warn")),
@@ -75,6 +76,12 @@ MOVED |= {
     "busbw_pcie_warn": (CARDS, "busbw", "", ("24.9", "pass"), ("25.1", "warn")),
     "busbw_pcie_fail": (CARDS, "busbw", "busbw_pcie_warn=90", ("24.9", "warn"), ("25.1", "fail")),
     "jitter_warn": (UNEVEN, "jitter", "", ("8.1", "none"), ("7.9", "warn")),
+    "leaked_context_warn": (leaking(100 * MIB), "leaked_context", "", ("100", "none"), ("99", "warn")),
+    "hardware_slowdown_warn": (HOT, "slowdown", "hardware_slowdown_fail=50", ("30", "none"), ("29.9", "warn")),
+    "hardware_slowdown_fail": (HOT, "slowdown", "", ("30", "warn"), ("29.9", "fail")),
+    "thermal_slowdown_warn": (WARM, "slowdown", "thermal_slowdown_fail=50", ("30", "none"), ("29.9", "warn")),
+    "thermal_slowdown_fail": (WARM, "slowdown", "", ("30", "warn"), ("29.9", "fail")),
+    "low_clock_warn": (multiplying(990, 0), "low_clock", "", ("50", "none"), ("50.1", "warn")),  # of 1980 MHz
 }
 
 
@@ -87,13 +94,13 @@ def test_a_moved_gate_decides_on_both_sides(name: str) -> None:
     run, check, beside, holds, trips = MOVED[name]
     for value, state in (holds, trips):
         if state == "none":
-            assert all_of(under(run, f"{name}={value}"), check) == []
+            assert all_of(under(run, f"{name}={value}", *filter(None, [beside])), check) == []
             continue
         finding = worst(under(run, f"{name}={value}", *filter(None, [beside])), check)
         assert finding.state.value == state
         if state in ("warn", "fail"):
             assert finding.expected is not None
-            assert f"{value} %" in finding.expected
+            assert f"{value} {BY_NAME[name].unit}" in finding.expected
 
 
 def test_a_gate_that_was_asked_for_counts_on_the_cpu_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpubalance.checks.verdict import judge
-from gpubalance.cli import bench_run
+from gpubalance.cli import bench_run, entry
 from gpubalance.cli.bench_run import run_bench
 from gpubalance.errors import UsageError
 from gpubalance.record.file import load_run
@@ -96,6 +97,41 @@ def test_a_baseline_turns_a_pass_into_what_history_says(
         assert [verdict for verdict, _, _ in last(state)] == ["inconclusive"]
     measured(pair(100.0, 100.0))
     assert run_bench(BenchSettings(), as_json=False, baseline="auto") == 0
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["the baseline is there", "the baseline is gone"])
+def test_a_saved_run_says_what_it_was_held_against_and_is_reported_as_it_was_judged(
+    measured: Measure, state: Path, tmp_path: Path, capsys: Streams, kept: bool
+) -> None:
+    save(tmp_path, pair(100.0, 100.0))
+    measured(pair(120.0, 120.0))
+    out = tmp_path / "run.json"
+    assert run_bench(BenchSettings(out=str(out)), as_json=False, baseline="auto") == 3
+    printed = capsys.readouterr().out
+    against = load_run(out).against
+    assert against is not None
+    assert (against.base, against.label, against.runs) == ("auto", "baseline default", [pair(100.0, 100.0).run_id])
+    if not kept:
+        shutil.rmtree(state)
+    assert entry.run(["report", str(out)]) == 3
+    assert capsys.readouterr().out == printed
+    day = against.judged_at[:10]
+    assert f"- as judged on {day} against baseline default\n" in printed
+    words = " ".join(printed.split())
+    assert f"Held against baseline default (1 run) on {day}; a report shows that judgement as it was made." in words
+    assert entry.run(["report", str(out), "--to", "json"]) == 3
+    assert capsys.readouterr().out == out.read_text()
+
+
+def test_a_run_that_was_held_against_another_one_is_a_baseline_as_it_is_by_itself(
+    measured: Measure, state: Path, tmp_path: Path
+) -> None:
+    save(tmp_path, pair(100.0, 100.0))
+    measured(pair(120.0, 120.0))
+    out = tmp_path / "run.json"
+    assert run_bench(BenchSettings(out=str(out)), as_json=False, baseline="auto") == 3
+    (saved,) = save_runs([out], "after-the-update", {"XDG_STATE_HOME": str(tmp_path / "state")})
+    assert saved.verdict.value == "pass"
 
 
 @pytest.mark.parametrize("baseline", ["auto", None])

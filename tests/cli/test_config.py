@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import typer
 
-from gpubalance.cli import bench_run, entry, probe_run
+from gpubalance.cli import bench_run, entry, probe_run, selftest_run
 from gpubalance.cli.app import app
 from gpubalance.cli.config_file import known_options, options_of
 from gpubalance.config import Kind
 from gpubalance.settings import BenchSettings, Fault, Margin, ProbeSettings
+from tests.reports.helpers import KEPT
 from tests.support import ROOT, command_environment, run_cli
 
 Streams = pytest.CaptureFixture[str]
@@ -41,7 +42,7 @@ margin_fail = 8
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for command, options in known_options().items():
         for name in (*options, "config"):
-            monkeypatch.delenv(f"GPUBALANCE_{command}_{name}".upper(), raising=False)
+            monkeypatch.delenv(f"GPUBALANCE_{command}_{name}".upper().replace(".", "_"), raising=False)
     monkeypatch.delenv("GPUBALANCE_CONFIG", raising=False)
 
 
@@ -63,6 +64,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
     monkeypatch.setattr(bench_run, "run_bench", take)
     monkeypatch.setattr(probe_run, "run_probe", take)
+    monkeypatch.setattr(selftest_run, "run_selftest", take)
 
     def start(*arguments: str) -> Any:
         assert entry.run(list(arguments)) == 0
@@ -282,9 +284,53 @@ def test_a_variable_that_no_command_could_read_is_named(
 def test_every_option_there_is_can_stand_in_a_file() -> None:
     group: Any = typer.main.get_command(app)
     for name, options in known_options().items():
-        declared = {each.name for each in group.commands[name].params if each.param_type_name == "option"}
+        command = group
+        for word in name.split("."):
+            command = command.commands[word]
+        declared = {each.name for each in command.params if each.param_type_name == "option"}
         assert set(options) == declared - {"config", "help"}
         assert "config" in declared
+
+
+BASELINES = """
+[baseline.save]
+name = "old"
+[baseline.show]
+json = true
+"""
+
+
+@pytest.mark.parametrize("place", ["before", "behind", "variable"])
+def test_commands_of_baseline_take_their_tables(
+    capsys: Streams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    path, run = tmp_path / "node.toml", str(KEPT["h200x2-healthy"])
+    path.write_text(BASELINES)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    if place == "variable":
+        monkeypatch.setenv("GPUBALANCE_CONFIG", str(path))
+    before = ["--config", str(path)] if place == "before" else []
+    behind = ["--config", str(path)] if place == "behind" else []
+    assert entry.run([*before, "baseline", "save", run, *behind]) == 0
+    assert " old: run " in capsys.readouterr().out
+    assert entry.run([*before, "baseline", "show", *behind]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["baselines"]] == ["old"]
+    monkeypatch.setenv("GPUBALANCE_BASELINE_SAVE_NAME", "newer")
+    assert entry.run([*before, "baseline", "save", run, *behind]) == 0
+    assert " newer: run " in capsys.readouterr().out
+
+
+def test_commands_of_baseline_are_shown_with_their_origins(
+    capsys: Streams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(BASELINES)
+    monkeypatch.setenv("GPUBALANCE_BASELINE_FORGET_NAME", "newer")
+    commands = shown(capsys, "config", "--config", str(path))["commands"]
+    assert commands["baseline.save"]["name"] == {"value": "old", "origin": f"file:{path}"}
+    assert commands["baseline.show"]["json"] == {"value": True, "origin": f"file:{path}"}
+    assert commands["baseline.forget"]["name"] == {"value": "newer", "origin": "GPUBALANCE_BASELINE_FORGET_NAME"}
+    assert commands["baseline.forget"]["all"] == {"value": False, "origin": "default"}
 
 
 def test_what_an_option_takes_is_what_its_function_declares() -> None:
@@ -320,3 +366,5 @@ def test_the_file_in_the_readme_is_right(started: Started, tmp_path: Path) -> No
     assert (settings.nproc, settings.devices, settings.budget_s) == (8, ("0", "GPU-1a2b"), 300.0)
     assert (settings.fail_on, settings.margin) == ("warn", Margin(0.05, 0.10))
     assert started("--config", str(path), "probe").require == ("xid", "N1")
+    selftest = started("--config", str(path), "selftest")
+    assert (selftest.quick, selftest.rows, selftest.margin) == (True, ("compute", "sleep"), Margin(0.05, 0.10))

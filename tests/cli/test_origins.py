@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from gpubalance.cli import bench_run, entry
+from gpubalance.cli import bench_run, entry, selftest_run
 from gpubalance.cli.app import app
+from gpubalance.cli.config_file import known_options
 from gpubalance.cli.origins import NAMES
-from gpubalance.settings import BenchSettings, Fault, Margin
+from gpubalance.config import Kind
+from gpubalance.settings import BenchSettings, Fault, Margin, SelftestSettings
 
-Started = Callable[..., BenchSettings]
+Settings = BenchSettings | SelftestSettings
+Started = Callable[..., Settings]
 
 
 NO_SETTINGS = {
@@ -22,15 +27,7 @@ NO_SETTINGS = {
 }  # fmt: skip
 """Options that steer what is read and shown, and not what is measured."""
 
-
-def bench_options() -> dict[str, str]:
-    """Parameter -> flag, of all options of `bench` that are settings."""
-    group: Any = typer.main.get_command(app)
-    parameters = group.commands["bench"].params
-    return {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in NO_SETTINGS}
-
-
-EXAMPLES: dict[str, tuple[str, Any]] = {
+BENCH: dict[str, tuple[str, Any]] = {
     "nproc": ("3", 3),
     "devices": ("2,0", ("2", "0")),
     "device": ("cpu", "cpu"),
@@ -58,108 +55,148 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "min_score": ("95", 95.0),
     "force": ("1", True),
 }
-"""Parameter -> a value that is not the default, as it is written, and as a setting."""
+SELFTEST: dict[str, tuple[str, Any]] = {
+    "quick": ("1", True),
+    **{name: BENCH[name] for name in ("nproc", "devices", "device", "margin", "out", "stall_timeout", "seed", "force")},
+    "threshold": ("transient_warn=2", ("transient_warn=2",)),
+    "rows": ("compute, sleep", ("compute", "sleep")),
+    "repeat": ("10", 10),
+    "healthy": ("5", 5),
+}
+EXAMPLES: dict[str, dict[str, tuple[str, Any]]] = {"bench": BENCH, "selftest": SELFTEST}
+"""Command -> parameter -> a value that is not the default, as it is written, and as a setting."""
+
+DEFAULTS: dict[str, Settings] = {"bench": BenchSettings(), "selftest": SelftestSettings()}
+
+
+def options_of(command: str) -> dict[str, str]:
+    """Parameter -> flag, of all options of a command that are settings."""
+    group: Any = typer.main.get_command(app)
+    parameters = group.commands[command].params
+    return {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in NO_SETTINGS}
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    """Run `gpubalance bench` with these arguments up to where it would start, and return its settings."""
-    taken: list[BenchSettings] = []
+    """Run a command with these arguments up to where it would start, and return its settings."""
+    taken: list[Settings] = []
 
-    def take(settings: BenchSettings, **_: Any) -> int:
+    def take(settings: Settings, **_: Any) -> int:
         taken.append(settings)
         return 0
 
     monkeypatch.setattr(bench_run, "run_bench", take)
-    for name in bench_options():
-        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.setattr(selftest_run, "run_selftest", take)
+    for command in EXAMPLES:
+        for name in options_of(command):
+            monkeypatch.delenv(variable(command, name), raising=False)
 
-    def start(*arguments: str) -> BenchSettings:
-        assert entry.run(["bench", *arguments]) == 0
+    def start(*arguments: str) -> Settings:
+        assert entry.run(list(arguments)) == 0
         return taken.pop()
 
     return start
 
 
-def variable(name: str) -> str:
-    return f"GPUBALANCE_BENCH_{name.upper()}"
+def variable(command: str, name: str) -> str:
+    return f"GPUBALANCE_{command.upper()}_{name.upper()}"
 
 
-def arguments(name: str, text: str) -> list[str]:
-    flag = bench_options()[name]
-    return [flag] if EXAMPLES[name][1] is True else [flag, text]
+def arguments(command: str, name: str) -> list[str]:
+    flag, (text, value) = options_of(command)[name], EXAMPLES[command][name]
+    return [command, flag] if value is True else [command, flag, text]
 
 
-def value_of(settings: BenchSettings, name: str) -> Any:
+def value_of(settings: Settings, name: str) -> Any:
     return getattr(settings, NAMES.get(name, name))
 
 
-EVERY = pytest.mark.parametrize("name", sorted(bench_options()))
+BOTH = pytest.mark.parametrize("command", EXAMPLES)
+EVERY = pytest.mark.parametrize(("command", "name"), [(each, name) for each in EXAMPLES for name in EXAMPLES[each]])
 
 
-def test_every_option_is_tried_below() -> None:
-    assert set(EXAMPLES) == set(bench_options())
+@BOTH
+def test_every_option_is_tried_below(command: str) -> None:
+    assert set(EXAMPLES[command]) == set(options_of(command))
 
 
-def test_every_option_is_a_setting_and_every_setting_has_an_option() -> None:
-    settings = {field.name for field in fields(BenchSettings)} - {"origins"}
-    assert {NAMES.get(name, name) for name in bench_options()} == settings
+@BOTH
+def test_every_option_is_a_setting_and_every_setting_has_an_option(command: str) -> None:
+    settings = {field.name for field in fields(DEFAULTS[command])} - {"origins"}
+    assert {NAMES.get(name, name) for name in options_of(command)} == settings
 
 
 @EVERY
-def test_an_option_that_was_given_comes_from_its_flag(started: Started, name: str) -> None:
-    text, value = EXAMPLES[name]
-    settings = started(*arguments(name, text))
-    assert value_of(settings, name) == value
+def test_an_option_that_was_given_comes_from_its_flag(started: Started, command: str, name: str) -> None:
+    settings = started(*arguments(command, name))
+    assert value_of(settings, name) == EXAMPLES[command][name][1]
     assert settings.origins == {NAMES.get(name, name): "flag"}
 
 
 @EVERY
 def test_an_option_of_the_environment_comes_from_its_variable(
-    started: Started, monkeypatch: pytest.MonkeyPatch, name: str
+    started: Started, monkeypatch: pytest.MonkeyPatch, command: str, name: str
 ) -> None:
-    text, value = EXAMPLES[name]
-    monkeypatch.setenv(variable(name), text)
-    settings = started()
+    text, value = EXAMPLES[command][name]
+    monkeypatch.setenv(variable(command, name), text)
+    settings = started(command)
     assert value_of(settings, name) == value
-    assert settings.origins == {NAMES.get(name, name): variable(name)}
+    assert settings.origins == {NAMES.get(name, name): variable(command, name)}
 
 
 @EVERY
-def test_a_flag_counts_more_than_a_variable(started: Started, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    text, value = EXAMPLES[name]
-    monkeypatch.setenv(variable(name), "0" if name == "force" else text)
-    settings = started(*arguments(name, text))
+def test_an_option_of_a_file_comes_from_it(started: Started, tmp_path: Path, command: str, name: str) -> None:
+    path, (text, value) = tmp_path / "node.toml", EXAMPLES[command][name]
+    flag, kind = options_of(command)[name].removeprefix("--"), known_options()[command][name]
+    written = {Kind.FLAG: "true", Kind.WHOLE: text, Kind.NUMBER: text}.get(kind, json.dumps(text))
+    path.write_text(f"[{command}]\n{flag} = {written}\n")
+    settings = started("--config", str(path), command)
+    assert value_of(settings, name) == value
+    assert settings.origins == {NAMES.get(name, name): f"file:{path}"}
+
+
+@EVERY
+def test_a_flag_counts_more_than_a_variable(
+    started: Started, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    text, value = EXAMPLES[command][name]
+    monkeypatch.setenv(variable(command, name), "0" if name == "force" else text)
+    settings = started(*arguments(command, name))
     assert value_of(settings, name) == value
     assert settings.origins == {NAMES.get(name, name): "flag"}
 
 
 @EVERY
-def test_an_option_that_nobody_gave_has_its_default_and_no_origin(started: Started, name: str) -> None:
-    settings = started()
-    assert value_of(settings, name) == value_of(BenchSettings(), name)
-    assert value_of(settings, name) != EXAMPLES[name][1]
+def test_an_option_that_nobody_gave_has_its_default_and_no_origin(started: Started, command: str, name: str) -> None:
+    settings = started(command)
+    assert value_of(settings, name) == value_of(DEFAULTS[command], name)
+    assert value_of(settings, name) != EXAMPLES[command][name][1]
     assert settings.origins == {}
 
 
 @EVERY
-def test_an_empty_variable_is_no_value(started: Started, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(variable(name), "")
-    settings = started()
-    assert value_of(settings, name) == value_of(BenchSettings(), name)
+def test_an_empty_variable_is_no_value(
+    started: Started, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    monkeypatch.setenv(variable(command, name), "")
+    settings = started(command)
+    assert value_of(settings, name) == value_of(DEFAULTS[command], name)
     assert settings.origins == {}
 
 
 def test_faults_are_collected(started: Started) -> None:
-    settings = started("--inject", "sleep:rank=1,ms=5", "--inject", "memory:rank=0,percent=35")
-    assert [fault.kind for fault in settings.inject] == ["sleep", "memory"]
+    settings = started("bench", "--inject", "sleep:rank=1,ms=5", "--inject", "memory:rank=0,percent=35")
+    assert [fault.kind for fault in value_of(settings, "inject")] == ["sleep", "memory"]
 
 
-def test_json_is_no_setting_but_can_be_asked_for_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("command", "place"), [("bench", bench_run), ("selftest", selftest_run)])
+def test_json_is_no_setting_but_can_be_asked_for_by_a_variable(
+    monkeypatch: pytest.MonkeyPatch, command: str, place: object
+) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(bench_run, "run_bench", lambda settings, *, as_json, **_: asked.append(as_json) or 0)
-    entry.run(["bench"])
-    entry.run(["bench", "--json"])
-    monkeypatch.setenv("GPUBALANCE_BENCH_JSON", "1")
-    entry.run(["bench"])
+    monkeypatch.setattr(place, f"run_{command}", lambda settings, *, as_json, **_: asked.append(as_json) or 0)
+    entry.run([command])
+    entry.run([command, "--json"])
+    monkeypatch.setenv(variable(command, "json"), "1")
+    entry.run([command])
     assert asked == [False, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -112,6 +113,7 @@ def test_on_a_narrow_terminal_the_verdict_is_coloured_and_lines_break_at_spaces_
     text = shown.written().decode()
     assert "\x1b[1;32mPASS" in text
     assert "rank 0 is cuda:0 nvml:0\nGPU-00000001-aaaa-bbbb-cccc-000000000000\n0000:06:00.0\n" in text
+    assert all(len(line) <= 40 for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())
 
 
 def test_a_user_who_wants_no_colour_gets_none(stdout: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,11 @@ from gpubalance.checks.selftest.verdict import judge_selftest
 from gpubalance.cli import entry
 from gpubalance.launch.lock import MeasuringLock
 from gpubalance.record.file import load_any, load_record
+from gpubalance.record.gates import gates_of
 from gpubalance.record.selftest import Played, Selftest
 from gpubalance.reports.document import document_text
 from gpubalance.reports.schema import document_schema
-from gpubalance.session.selftest import HEALTHY_FIRST
+from gpubalance.session.selftest import HEALTHY_FIRST, Selftested
 from gpubalance.session.selftest_plan import Here, matrix, schedule
 from gpubalance.settings import CPU_MARGIN
 from tests.reports.selftest_helpers import all_right, right_and_wrong
@@ -92,6 +93,43 @@ def test_json_is_one_document_that_fits_the_schema(tmp_path: Path) -> None:
     assert document["selftest"]["seed"] == 3
 
 
+def test_reports_are_written_beside_what_people_read(tmp_path: Path) -> None:
+    done = run(tmp_path, right(), "--report", f"json={tmp_path}/a.json,markdown={tmp_path}/a.md")
+    assert done.stdout.startswith("PASS  ")
+    record = load_any(tmp_path / "a.json")
+    assert isinstance(record, Selftest)
+    assert (tmp_path / "a.json").read_text() == document_text(record, judge_selftest(record))
+    assert (tmp_path / "a.md").read_text().startswith("### PASS: ")
+
+
+def test_a_report_on_stdout_stands_there_alone_and_thresholds_are_recorded(tmp_path: Path) -> None:
+    done = run(tmp_path, right(), "--report", "markdown=-", "--threshold", "transient_warn=7")
+    assert done.stdout.startswith("### PASS: ")
+    assert "--seed 3 draws the same ranks" in done.stdout
+    (saved,) = (tmp_path / "state/gpubalance/selftests").iterdir()
+    record = load_any(saved)
+    assert record.settings["thresholds"].model_dump() == {"value": ["transient_warn=7"], "origin": "flag"}
+    assert isinstance(record, Selftest)
+    assert gates_of(record.run_of(record.passes[0]))["transient_warn"] == 0.07
+
+
+def test_a_report_that_cannot_be_written_at_the_end_never_passes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gpubalance.cli import reports_option, selftest_run
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    record = all_right()
+    done = Selftested(record, judge_selftest(record))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(selftest_run, "selftest", lambda *_: done)
+    monkeypatch.setattr(reports_option, "save_text", full)
+    assert entry.run(["selftest", "--report", f"markdown={tmp_path}/a.md"]) == 3
+    assert "the markdown report could not be written" in capsys.readouterr().err
+
+
 def test_a_rank_that_dies_exits_with_3(tmp_path: Path) -> None:
     dying = {"*": [["phase", "passes"], ["kill", 9]]}
     done = run(tmp_path, {"ranks-0": {"*": healthy_crew(HEALTHY_FIRST)}, "ranks-1": dying})
@@ -138,6 +176,10 @@ WRONG_USE = {
     "GPUs on the CPU": (("--device", "cpu", "--devices", "0"), "--devices names GPUs"),
     "more ranks than cores": (("--device", "cpu", "--nproc", "4000"), "ranks asked"),
     "a folder to save to": (("--out", "/"), "is a folder"),
+    "a report that it has not": (("--report", "html=a.html"), "a selftest has no html report"),
+    "a report that nobody has": (("--report", "pdf=a.pdf"), "report format 'pdf' is not known"),
+    "two on stdout": (("--report", "markdown=-", "--json"), "stdout holds one document, not markdown and --json"),
+    "a threshold of bench": (("--threshold", "busbw_warn=5"), "threshold 'busbw_warn' is not known here"),
     "no duration": (("--stall-timeout", "soon"), "is not a duration"),
 }
 

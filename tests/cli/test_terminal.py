@@ -27,6 +27,7 @@ from gpubalance.cli.progress import StderrDisplay
 from gpubalance.record.file import load_record
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
+from gpubalance.reports.fold import WIDTH
 from gpubalance.reports.formats import judged
 from gpubalance.reports.probe_report import probe_lines
 from gpubalance.reports.terminal import report_lines
@@ -43,13 +44,13 @@ RECORDS = {
 }
 
 
-def lines_of(name: str) -> list[str]:
-    """The report of a saved record, whatever the terminal."""
+def lines_of(name: str, width: int = WIDTH) -> list[str]:
+    """The report of a saved record, folded for this width."""
     path = RECORDS[name]
     record = load_record(path)
     judgement: Any = judged(record)
     write: Any = report_lines if isinstance(record, Run) else probe_lines
-    return [line.text for line in write(record, judgement, str(path))]
+    return [line.text for line in write(record, judgement, str(path), width)]
 
 
 def on_terminal(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int, str]:
@@ -90,14 +91,33 @@ def test_on_a_terminal_no_word_is_lost_or_broken_at_any_width(name: str, columns
     _, shown = on_terminal(["report", path], columns)
     plain = COLOUR.sub("", shown)
     assert "\x1b" not in plain
-    assert plain.split() == " ".join(lines_of(name)).split()
+    assert plain.split() == " ".join(lines_of(name, columns)).split()
     assert all(len(line) <= columns or " " not in line.strip() for line in plain.splitlines())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_on_a_terminal_that_is_wide_enough_lines_are_as_they_are(name: str) -> None:
+TERMINALS: list[tuple[str, int, dict[str, str]]] = [
+    *((name, 40, {"TERM": "dumb"}) for name in NAMES),
+    ("h200x2-slow", 20, {}),
+    ("h200x2-slow", 80, {"LC_ALL": "C"}),
+    ("h200x2-slow", 200, {"TERM": "dumb"}),
+    ("h200x2-slow", 200, {"NO_COLOR": "1"}),
+]
+
+
+@pytest.mark.parametrize(("name", "columns", "environment"), TERMINALS, ids=str)
+def test_text_is_folded_once_and_rows_of_tables_only_where_they_do_not_fit(
+    name: str, columns: int, environment: dict[str, str]
+) -> None:
+    """By the terminal's own width, which a dumb terminal has too; nothing is folded for less than 40 columns first."""
     path = str(RECORDS[name])
-    assert COLOUR.sub("", on_terminal(["report", path], 80)[1]) == "".join(f"{x}\n" for x in lines_of(name))
+    expected = [part for line in lines_of(name, max(columns, 40)) for part in folded(line, columns)]
+    assert COLOUR.sub("", on_terminal(["report", path], columns, **environment)[1]).splitlines() == expected
+
+
+def test_a_wide_terminal_gets_fewer_and_longer_lines() -> None:
+    name = "h200x2-slow"
+    assert 80 < max(map(len, lines_of(name, 200))) <= 200
+    assert len(lines_of(name, 200)) < len(lines_of(name)) < len(lines_of(name, 40))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubalance.cli import bench_run, entry, probe_run
+from gpubalance.cli import bench_run, entry, probe_run, selftest_run
 
 Started = Callable[..., Any]
 
@@ -31,7 +31,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
 
     monkeypatch.setattr(bench_run, "run_bench", take)
     monkeypatch.setattr(probe_run, "run_probe", take)
-    for command in ("BENCH", "PROBE"):
+    monkeypatch.setattr(selftest_run, "run_selftest", take)
+    for command in ("BENCH", "PROBE", "SELFTEST"):
         monkeypatch.delenv(f"GPUBALANCE_{command}_THRESHOLD", raising=False)
 
     def start(*arguments: str, text: str | None = None) -> tuple[tuple[str, ...], str | None]:
@@ -45,7 +46,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
     return start
 
 
-@pytest.mark.parametrize("command", ["bench", "probe"])
+@pytest.mark.parametrize("command", ["bench", "probe", "selftest"])
 def test_nothing_is_asked_for_by_default(started: Started, command: str) -> None:
     assert started(command) == ((), None)
 
@@ -59,6 +60,11 @@ def test_flags_are_collected(started: Started, command: str) -> None:
 def test_a_file_gives_each_command_what_it_knows(started: Started) -> None:
     assert started("bench", text=FILE) == (("level_warn=20", "limit_warn=70"), "file:node.toml")
     assert started("probe", text=FILE) == (("limit_warn=70", "open_files_warn=1024"), "file:node.toml")
+    assert started("selftest", text=FILE) == ((), None)
+    text = f"{FILE}transient_warn = 2\n"
+    assert started("selftest", text=text) == (("transient_warn=2",), "file:node.toml")
+    both = (("transient_warn=2", "memory_full_fail=60"), "file:node.toml, flag")
+    assert started("selftest", "--threshold", "memory_full_fail=60", text=text) == both
 
 
 def test_a_flag_goes_over_the_file_name_by_name(started: Started) -> None:

@@ -9,7 +9,8 @@ from gpubalance.record.file import load_run
 from gpubalance.record.run import Run, RunError, Skipped
 from gpubalance.record.samples import DeviceSamples, ProcessMemory, Samples, SensorHealth
 from gpubalance.record.timings import CollectiveRow, DataParallelResult, RankMemory
-from gpubalance.reports.terminal import Line, report_lines
+from gpubalance.reports.fold import Line
+from gpubalance.reports.terminal import report_lines
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.support import ROOT
 

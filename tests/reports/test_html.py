@@ -20,12 +20,13 @@ from gpubalance.record.file import load_record
 from gpubalance.record.probe import DeviceLoad, Load, Probe
 from gpubalance.record.run import Run, RunError
 from gpubalance.record.samples import DeviceSamples, Samples
-from gpubalance.record.timings import DeviceProbe
+from gpubalance.record.timings import CollectiveRow, DeviceProbe
 from gpubalance.reports.formats import FORMATS, judged, write
 from gpubalance.reports.html import html_text
+from gpubalance.testing.link_runs import make_links, with_links
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.checks.probing.helpers import make_load, make_probe
-from tests.reports.helpers import HOSTILE, kept, named, pair
+from tests.reports.helpers import HOSTILE, kept, named, pair, row, with_own_memory
 from tests.support import ROOT
 
 KEPT = sorted((ROOT / "examples/runs").glob("*.json")) + sorted((ROOT / "examples/probes").glob("*.json"))
@@ -75,7 +76,9 @@ def tables(html: str) -> dict[str, list[list[str]]]:
 
 
 def eight_ranks() -> Run:
-    """Eight H200s, 60 s of noisy samples at 10 Hz: the largest page that is promised to be small."""
+    """Eight H200s, 60 s of noisy samples at 10 Hz, collectives of 21 sizes, and links of which one is slow: the largest
+    page that is promised to be small.
+    """
     noise = np.random.default_rng(0)
     times = [100.0, 101.0, 99.5, 100.0, 100.4, 120.0, 100.0, 99.8]
     devices = [
@@ -86,9 +89,20 @@ def eight_ranks() -> Run:
         for index in range(8)
     ]
     samples = Samples(t_s=[round(0.1 * tick, 3) for tick in range(600)], devices=devices)
-    return make_run(
-        [make_attempt(steady(times, noise=0.01))], solo=[make_solo(rank, 90.0) for rank in range(8)], samples=samples
-    )
+    solo = [make_solo(rank, 90.0) for rank in range(8)]
+    run = make_run([make_attempt(steady(times, noise=0.01))], solo=solo, samples=samples, collectives=rising())
+    return with_links(with_own_memory(run, *[(20 + rank) * 10**9 for rank in range(8)]), make_links(8, {(5, 2): 0.5}))
+
+
+def rising() -> list[CollectiveRow]:
+    """Five curves of 21 sizes that all come to their best."""
+    kinds = [*((name, "eager") for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")),
+             ("all_reduce", "graph")]  # fmt: skip
+    return [
+        row(mode, collective=name, ranks=8, size_bytes=size, bus_bandwidth_gb_per_s=365 * size / (size + 2**25))
+        for name, mode in kinds
+        for size in (2**power for power in range(13, 34))
+    ]
 
 
 def busy_load() -> Load:
@@ -149,8 +163,15 @@ class TestPage:
 
     def test_eight_gpus_and_a_minute_of_samples_stay_small(self) -> None:
         html = page(eight_ranks())
-        assert html.count("<svg") >= 3
+        assert html.count("<svg") == 6
         assert len(html.encode()) < 300_000
+
+    def test_the_pictures_that_people_want_first_come_first(self) -> None:
+        html = page(eight_ranks())
+        assert re.findall(r"<figcaption><b>(.*?)\.</b>", html) == [
+            "Utilization over time", "Compute and wait", "Memory", "Bus bandwidth of collectives",
+            "What the step is made of", "Link matrix",
+        ]  # fmt: skip
 
 
 class TestContent:

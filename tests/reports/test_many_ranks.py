@@ -12,9 +12,9 @@ from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.verdict import Judgement, judge
 from gpubalance.record.run import Run
 from gpubalance.reports.document import document_text
+from gpubalance.reports.fold import WIDTH
 from gpubalance.reports.formats import FORMATS, write
 from gpubalance.reports.many_ranks import others_line, worst_ranks
-from gpubalance.reports.printable import WIDTH
 from gpubalance.reports.terminal import report_lines
 from gpubalance.testing.runs import make_attempt, make_run, steady
 

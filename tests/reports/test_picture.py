@@ -10,8 +10,8 @@ import pytest
 from gpubalance.checks.finding import State
 from gpubalance.checks.verdict import Verdict
 from gpubalance.record.run import Run
+from gpubalance.reports.fold import Line
 from gpubalance.reports.picture import STYLES, svg_text
-from gpubalance.reports.terminal import Line
 from tests.reports.helpers import ESCAPE, HOSTILE, KEPT, kept, named, pair, styled
 from tests.support import ROOT
 

@@ -153,7 +153,7 @@ def test_a_damaged_baseline_does_not_cost_the_run(tmp_path: Path, state: dict[st
     save_runs([file(tmp_path, run)], "default", state)
     (path,) = (tmp_path / "state").rglob("*/default/*.json")
     path.write_text("{")
-    judged = against_baseline("auto", run, judge(run), state)
+    judged = judge(against_baseline("auto", run, judge(run), state))
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.facts == judge(run).facts
     with pytest.raises(UsageError, match="damaged"):
@@ -163,7 +163,7 @@ def test_a_damaged_baseline_does_not_cost_the_run(tmp_path: Path, state: dict[st
 @pytest.mark.parametrize(("required", "verdict"), [(False, Verdict.PASS), (True, Verdict.INCONCLUSIVE)])
 def test_a_bench_without_a_baseline(state: dict[str, str], required: bool, verdict: Verdict) -> None:
     run = pair(100.0, 100.0)
-    assert against_baseline("auto", run, judge(run), state, required=required).verdict is verdict
+    assert judge(against_baseline("auto", run, judge(run), state, required=required)).verdict is verdict
 
 
 SLOWNESS = {

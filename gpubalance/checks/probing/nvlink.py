@@ -201,30 +201,33 @@ def _told(numbers: Mapping[str, float | None]) -> str:
 
 
 def _new_errors(probe: Probe, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    clean, most = 0, gates_of(probe)["nvlink_crc_fail"]
+    clean, gates = 0, gates_of(probe).pair("nvlink_crc")
     for gpu in gpus:
         changes = {key: counter_change(probe, gpu.index, key) for key in ERRORS if gpu.number(key) is not None}
         unread = [key for key, change in changes.items() if change is None]
         if unread:
             reason = why_no_change(probe, gpu.index, unread[0])
             yield finding(State.UNKNOWN, f"new NVLink errors of {gpu.name} not measured: {reason}", subject=gpu.label)
-        elif any(changes.values()):
-            yield _grown(gpu, changes, seconds_between_edges(probe, gpu.index) or 0.0, most)
-        else:
-            clean += 1
+            continue
+        grown = _grown(gpu, changes, seconds_between_edges(probe, gpu.index) or 0.0, gates)
+        clean += grown is None
+        yield from () if grown is None else (grown,)
     if clean:
         yield finding(State.PASS, f"no new NVLink error under load on {counted(clean, 'GPU')}")
 
 
-def _grown(gpu: Gpu, changes: Mapping[str, float | None], seconds: float, most_per_s: float) -> Finding:
-    crc = changes.get("nvlink_crc_errors") or 0
+def _grown(gpu: Gpu, changes: Mapping[str, float | None], seconds: float, gates: tuple[float, float]) -> Finding | None:
+    """None: not more than may be. Gates are CRC errors a second; a replay or a recovery is always too many."""
+    crc, (warn, fail) = changes.get("nvlink_crc_errors") or 0, gates
     broken = bool(changes.get("nvlink_replays") or changes.get("nvlink_recoveries"))
+    if not broken and not crc > warn * seconds:
+        return None
     return finding(
-        State.FAIL if broken or crc >= most_per_s * seconds > 0 else State.WARN,
+        State.FAIL if broken or crc >= fail * seconds > 0 else State.WARN,
         f"{gpu.name}: {_told(changes)} under load",
         subject=gpu.label,
         observed=f"in {seconds:g} s",
-        expected=f"no replay, no recovery, less than {plain(most_per_s)} CRC errors a second",
+        expected=f"no replay, no recovery, at most {plain(warn)} CRC errors a second (fails from {plain(fail)})",
         next_step=RESEAT,
     )
 

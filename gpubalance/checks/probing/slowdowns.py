@@ -20,27 +20,27 @@ from gpubalance.checks.probing.loaded import (
 )
 from gpubalance.checks.probing.measured import each_measured, peers_of, values_of
 from gpubalance.node.readings import EVENT_REASONS, reason_names
+from gpubalance.record.gates import gates_of
 from gpubalance.record.probe import Probe
 
 POWER_CAP = 0x4
 HARDWARE = 0x8 | 0x40 | 0x80
 SOFTWARE_THERMAL = 0x20
-LOW_POWER = 0.60
-"""Share of its limit below which a GPU has no business to be power-capped."""
+LOW_POWER = "capped_power_warn"
+"""The gate for the share of its limit below which a GPU has no business to be power-capped."""
 CAP_DIFFERS = 0.20
 COOLING = "check power supply and cooling of that GPU"
 
 
 @dataclass(frozen=True)
 class Band:
-    """Shares of the loaded samples above which bits warn and fail."""
+    """Bits, and the gates of the shares of the loaded samples above which they warn and fail."""
 
     bits: int
-    warn: float
-    fail: float
+    gates: str
 
 
-BANDS = (Band(HARDWARE, 0.0, 0.01), Band(SOFTWARE_THERMAL, 0.01, 0.10))
+BANDS = (Band(HARDWARE, "hardware_slowdown"), Band(SOFTWARE_THERMAL, "thermal_slowdown"))
 
 
 def slowdowns(probe: Probe) -> list[Finding]:
@@ -54,23 +54,24 @@ def slowdowns(probe: Probe) -> list[Finding]:
     gpus = gpus_of(probe)
     loaded = [gpu for gpu in gpus if was_loaded(probe, gpu.index)]
     return [
-        *_at_rest([gpu for gpu in gpus if gpu not in loaded]),
+        *_at_rest(probe, [gpu for gpu in gpus if gpu not in loaded]),
         *(_under_load(probe, loaded) if loaded else ()),
     ]
 
 
-def _at_rest(gpus: Sequence[Gpu]) -> list[Finding]:
+def _at_rest(probe: Probe, gpus: Sequence[Gpu]) -> list[Finding]:
+    least = gates_of(probe)[LOW_POWER]
     seen = values_of(gpus, "event_reasons")
     found = list(not_measured(gpus, "event_reasons", "clock event reasons"))
-    judged = [f for gpu in gpus if gpu.index in seen for f in _one_look(gpu, int(seen[gpu.index]))]
+    judged = [f for gpu in gpus if gpu.index in seen for f in _one_look(gpu, int(seen[gpu.index]), least)]
     if seen and not any(f.state is State.WARN for f in judged):
         judged.append(finding(State.PASS, f"no hardware slowdown at rest on {counted(len(seen), 'GPU')}"))
     return found + judged
 
 
-def _one_look(gpu: Gpu, bits: int) -> Iterator[Finding]:
+def _one_look(gpu: Gpu, bits: int, least: float) -> Iterator[Finding]:
     power, limit = gpu.number("power_w"), gpu.number("power_limit_w")
-    low = power is not None and limit is not None and power < LOW_POWER * limit
+    low = power is not None and limit is not None and power < least * limit
     if bits & HARDWARE:
         yield finding(
             State.WARN,
@@ -95,10 +96,12 @@ def _under_load(probe: Probe, gpus: Sequence[Gpu]) -> list[Finding]:
         missing = gpu.value("event_reasons") is None
         return gpu.reason("event_reasons") if missing else why_no_samples(probe, gpu.index, "event_reasons")
 
+    gates = gates_of(probe)
+
     def judge(gpu: Gpu, _samples: float) -> Iterator[Finding]:
         reasons = _reasons(probe, gpu)
         for band in BANDS:
-            yield from _in_band(gpu, reasons, band)
+            yield from _in_band(gpu, reasons, band.bits, gates.pair(band.gates))
         yield from _capped_at_low_power(probe, gpu)
         yield from _unknown(gpu, reasons)
 
@@ -110,16 +113,16 @@ def _reasons(probe: Probe, gpu: Gpu) -> list[int]:
     return [int(bits) for bits in loaded_samples(probe, gpu.index, "event_reasons")]
 
 
-def _in_band(gpu: Gpu, reasons: Sequence[int], band: Band) -> Iterator[Finding]:
-    slow = [bits & band.bits for bits in reasons if bits & band.bits]
-    share = len(slow) / len(reasons)
-    if share > band.warn:
+def _in_band(gpu: Gpu, reasons: Sequence[int], mask: int, gates: tuple[float, float]) -> Iterator[Finding]:
+    slow = [bits & mask for bits in reasons if bits & mask]
+    share, (warn, fail) = len(slow) / len(reasons), gates
+    if share > warn:
         yield finding(
-            State.FAIL if share > band.fail and len(slow) >= MIN_SAMPLES else State.WARN,
+            State.FAIL if share > fail and len(slow) >= MIN_SAMPLES else State.WARN,
             f"{gpu.name}: {_main(_union(slow))} {percent(share)} of the time under load",
             subject=gpu.label,
             observed=f"{len(slow)} of {len(reasons)} samples: {_names(_union(slow))}",
-            expected=f"at most {percent(band.warn)} (fails above {percent(band.fail)})",
+            expected=f"at most {percent(warn)} (fails above {percent(fail)})",
             next_step=COOLING,
         )
 
@@ -128,15 +131,15 @@ def _capped_at_low_power(probe: Probe, gpu: Gpu) -> Iterator[Finding]:
     """A cap that draws little contradicts itself: something but the limit holds the GPU back."""
     rows = loaded_rows(probe, gpu.index, ("event_reasons", "power_w"))
     capped = [power for bits, power in rows if int(bits) & POWER_CAP]
-    limit = gpu.number("power_limit_w")
-    if limit and len(capped) >= MIN_SAMPLES and statistics.fmean(capped) < LOW_POWER * limit:
+    limit, least = gpu.number("power_limit_w"), gates_of(probe)[LOW_POWER]
+    if limit and len(capped) >= MIN_SAMPLES and statistics.fmean(capped) < least * limit:
         drawn = statistics.fmean(capped)
         yield finding(
             State.WARN,
             f"{gpu.name} is power-capped at {percent(drawn / limit)} of its power limit",
             subject=gpu.label,
             observed=f"{drawn:.0f} W in {len(capped)} of {len(rows)} samples",
-            expected=f"at least {percent(LOW_POWER)} of {limit:.0f} W while capped",
+            expected=f"at least {percent(least)} of {limit:.0f} W while capped",
             next_step="check the power supply of that GPU and its board, and limits set outside the driver",
         )
 

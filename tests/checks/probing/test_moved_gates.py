@@ -42,6 +42,12 @@ def under_load(*mhz: int) -> Probe:
     )
 
 
+def slowed(bit: int, samples: int, power_w: float = 690) -> Probe:
+    """This reason in so many of 10 samples under load; the limit is 700 W."""
+    columns = {"event_reasons": [bit] * samples + [0] * (10 - samples), "power_w": [power_w] * 10}
+    return make_probe(count=1, load=make_load([columns]))
+
+
 def corrected() -> Probe:
     """20 corrected errors in 10 s."""
     return loaded(result(0), samples=Samples(counters=counters(0, QUIET, {**QUIET, "ecc_corrected": 25})))
@@ -72,6 +78,19 @@ MOVED: dict[str, tuple[Callable[[], Probe], str, str, tuple[str, str], tuple[str
         lambda: make_probe(count=1, load=make_load(counters=[LINKS], seconds=10.0)),
         "N3", "", ("10.1", "warn"), ("10", "fail"),
     ),
+    "nvlink_crc_warn": (
+        lambda: make_probe(count=1, load=make_load(counters=[LINKS], seconds=10.0)),
+        "N3", "", ("10", "pass"), ("9.9", "warn"),
+    ),
+    "hardware_slowdown_warn": (
+        lambda: slowed(0x8, 3), "T2", "hardware_slowdown_fail=50", ("30", "pass"), ("29.9", "warn"),
+    ),
+    "hardware_slowdown_fail": (lambda: slowed(0x80, 3), "T2", "", ("30", "warn"), ("29.9", "fail")),
+    "thermal_slowdown_warn": (
+        lambda: slowed(0x20, 3), "T2", "thermal_slowdown_fail=50", ("30", "pass"), ("29.9", "warn"),
+    ),
+    "thermal_slowdown_fail": (lambda: slowed(0x20, 3), "T2", "", ("30", "warn"), ("29.9", "fail")),
+    "capped_power_warn": (lambda: slowed(0x4, 10, power_w=350), "T2", "", ("50", "pass"), ("50.1", "warn")),
     "temperature_margin_warn": (gpu(temperature_margin_c=20), "T1", "", ("20", "pass"), ("21", "warn")),
     "temperature_margin_fail": (gpu(temperature_margin_c=5), "T1", "", ("4", "warn"), ("5", "fail")),
     "temperature_peer_warn": (
