@@ -20,10 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpubalance.analysis.common_mode import by_step
 from gpubalance.analysis.steps import Array, Steps
-
-COMMON_MODE_SHARE = 0.05
-"""A step in which even the lower median of the ranks is slower than this is slow for everybody."""
 
 BOOTSTRAP_DRAWS = 400
 RESAMPLED_RANKS = 1000
@@ -83,7 +81,7 @@ def balance_of(steps: Steps, seed: int = 0, links: LinkLoss | None = None) -> Ba
     `links` (not measured) X_ref is X.
     """
     medians = steps.medians()
-    ordinary, common = remove_common_mode(steps.compute, medians)
+    ordinary, common = steps.ordinary
     slowest = float(ordinary.max(axis=0).mean())
     reference, steady = (reference_of(medians), float(medians.max())) if steps.ranks > 1 else (slowest, slowest)
     exposed = 0.0 if steps.overlapped_ms is None else max(0.0, steps.overlapped_ms - slowest)
@@ -132,32 +130,6 @@ def reference_of(medians: Array) -> float:
     count = len(medians)
     k = 1 if count < 4 else max(2, math.ceil(count / 4))
     return float(np.sort(medians)[k - 1])
-
-
-def remove_common_mode(compute: Array, medians: Array) -> tuple[Array, float]:
-    """Divide out what slows all ranks in one step, and return the share of time that is left.
-
-    l is the lower median over ranks of A / m; it counts when it exceeds 1 + max(5 %, 4 sigma), sigma being the
-    median over ranks of the robust spread of that rank's own steps.
-    """
-    relative = (compute / medians[:, None, None]).reshape(len(medians), -1)
-    place = (len(medians) - 1) // 2
-    lower = np.partition(by_step(relative), place, axis=1)[:, place].reshape(compute.shape[1:])
-    spread = np.median(robust_sigma(relative, axis=1))
-    factor = np.where(lower > 1 + max(COMMON_MODE_SHARE, 4 * float(spread)), lower, 1.0)
-    ordinary = compute / factor
-    return ordinary, float(ordinary.max(axis=0).mean() / compute.max(axis=0).mean())
-
-
-def robust_sigma(values: Array, axis: int = 0) -> Array:
-    """1.4826 x the median absolute deviation along an axis: the standard deviation, were the values normal."""
-    middle = np.median(values, axis=axis, keepdims=True)
-    return np.asarray(1.4826 * np.median(np.abs(values - middle), axis=axis))
-
-
-def by_step(compute: Array) -> Array:
-    """(steps, ranks) from (ranks, steps), in memory as well: sorting along a stride takes several times as long."""
-    return np.ascontiguousarray(compute.T)
 
 
 def blame(compute: Array, reference: float) -> Array:

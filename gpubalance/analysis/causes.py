@@ -16,20 +16,25 @@ from gpubalance.analysis.causes_device import device_time
 from gpubalance.analysis.causes_host import copying, cpu_parts, fetching, rest_of_host, slow_numa_node
 from gpubalance.analysis.gather_evidence import rank_evidence
 from gpubalance.analysis.rank_evidence import RankEvidence
-from gpubalance.analysis.steps import arrays_of
+from gpubalance.analysis.steps import Steps
 from gpubalance.analysis.stragglers import RankSpeed
 from gpubalance.analysis.transient import Transient
 from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
+
+MOST_EXPLAINED = 128
+"""Slow ranks whose causes are looked for, the worst: more than one node has devices; of thousands nobody reads all
+(ours)."""
 
 MORE_DATA = 0.05
 """A rank with more samples than this above its peers is given more work."""
 
 
 def attribute_causes(
-    run: Run, attempt: DdpAttempt, slow: tuple[RankSpeed, ...], transient: Transient
+    run: Run, attempt: DdpAttempt, steps: Steps, slow: tuple[RankSpeed, ...], transient: Transient
 ) -> tuple[Attribution, ...]:
-    """One attribution for each slow rank, for a rank that is given more work, and for the leader of a transient loss.
+    """One attribution for each slow rank (of more than `MOST_EXPLAINED`, for the first of them), for a rank that is
+    given more work, and for the leader of a transient loss. `steps` are those of the attempt.
 
     Ranks that wait get none.
     """
@@ -37,13 +42,13 @@ def attribute_causes(
     more = [rank.rank for rank in attempt.ranks if rank.samples_per_step > fewest * (1 + MORE_DATA)]
     if not slow and not more and transient.rank is None:
         return ()
-    seen = rank_evidence(run, attempt)
+    seen = rank_evidence(run, attempt, steps)
     named = {speed.rank for speed in slow}
     node = slow_numa_node(seen, named)
-    found = [_of_slow_rank(seen, speed, node) for speed in slow]
+    found = [_of_slow_rank(seen, speed, node) for speed in slow[:MOST_EXPLAINED]]
     found += [one for rank in more if rank not in named and (one := _of_more_data(seen, rank)) is not None]
     if transient.rank is not None and transient.rank not in named:
-        found.append(_of_transient(seen, transient.rank))
+        found.append(_of_transient(seen, steps, transient.rank))
     return tuple(found)
 
 
@@ -78,9 +83,9 @@ def _of_more_data(seen: RankEvidence, rank: int) -> Attribution | None:
     return attributed(rank, excess, [Part("data_imbalance", coverage, f"{samples:.2f} x the data of a rank")])
 
 
-def _of_transient(seen: RankEvidence, rank: int) -> Attribution:
+def _of_transient(seen: RankEvidence, steps: Steps, rank: int) -> Attribution:
     """Slow now and then: the excess is its mean step over its median one, and only its clock can be laid beside it."""
-    own = arrays_of(seen.attempt).compute[rank].ravel()
+    own = steps.compute[rank].ravel()
     excess = float(own.mean() / np.median(own) - 1)
     clock = low_clock(seen, rank)
     if excess <= 0 or clock is None:

@@ -9,7 +9,7 @@ from typing import Literal
 from gpubalance.analysis.attribution import Attribution
 from gpubalance.analysis.balance import Balance, LinkLoss, balance_of
 from gpubalance.analysis.bandwidth import NOTHING, Bandwidth, bandwidth_of
-from gpubalance.analysis.causes import attribute_causes
+from gpubalance.analysis.causes import MOST_EXPLAINED, attribute_causes
 from gpubalance.analysis.host_links import HostFacts, host_facts
 from gpubalance.analysis.kinds import Kind, kinds_of, named_kinds
 from gpubalance.analysis.links import LinkFacts, link_facts
@@ -57,6 +57,8 @@ class AttemptFacts:
     attributions: tuple[Attribution, ...] = ()
     """Why each named rank is slow, as far as it could be seen; also a rank with more work, and one that is slow now
     and then."""
+    not_explained: int = 0
+    """Slow ranks beyond the worst ones, for which no cause was looked for."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,15 @@ def compute_facts(run: Run, margin_warn: float, margin_fail: float) -> Facts:
     attempts = tuple(
         _with_causes(
             run,
-            a,
-            attempt_facts(a, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates, links=loss, devices=devices),
+            attempt,
+            steps := arrays_of(attempt),
+            attempt_facts(
+                attempt, margin_warn, margin_fail, on_cpu=gates.on_cpu, gates=gates, links=loss, devices=devices,
+                steps=steps,
+            ),
         )
-        for a in run.ddp
-    )
+        for attempt in run.ddp
+    )  # fmt: skip
     overlapped_ms = attempts[0].overlapped_ms if attempts else None
     seen = attempts[0].device_of_rank if attempts else tuple(range(len(devices)))
     window = window_of(run, "ddp overlapped", "ddp fenced", "ddp", "solo")
@@ -138,9 +144,11 @@ def _link_loss(run: Run, links: LinkFacts | None) -> LinkLoss | None:
     return LinkLoss(links.slowest, min(1.0, max(1 / max(1, model.layers), BUCKET_BYTES / gradient_bytes)))
 
 
-def _with_causes(run: Run, attempt: DdpAttempt, facts: AttemptFacts) -> AttemptFacts:
-    named = [*facts.stragglers.named, *(rank for rank in facts.stragglers.ranks if rank.state == "developing")]
-    return replace(facts, attributions=attribute_causes(run, attempt, tuple(named), facts.transient))
+def _with_causes(run: Run, attempt: DdpAttempt, steps: Steps, facts: AttemptFacts) -> AttemptFacts:
+    rising = [rank for rank in facts.stragglers.ranks if rank.state == "developing"]
+    slow = (*facts.stragglers.named, *sorted(rising, key=lambda rank: -rank.last_ratio))
+    found = attribute_causes(run, attempt, steps, slow, facts.transient)
+    return replace(facts, attributions=found, not_explained=max(0, len(slow) - MOST_EXPLAINED))
 
 
 def attempt_facts(
@@ -152,9 +160,12 @@ def attempt_facts(
     gates: Gates | None = None,
     links: LinkLoss | None = None,
     devices: Sequence[Device] = (),
+    steps: Steps | None = None,
 ) -> AttemptFacts:
-    """Facts of one attempt, causes apart; without gates under the defaults, without devices as if all were alike."""
-    steps = arrays_of(attempt)
+    """Facts of one attempt, causes apart; without gates under the defaults, without devices as if all were alike.
+    `steps` are those of the attempt, where the caller has them already.
+    """
+    steps = steps or arrays_of(attempt)
     balance = balance_of(steps, links=links)
     device_of_rank = tuple(rank.device for rank in attempt.ranks)
     kinds = kinds_of(devices) if devices else ()

@@ -10,15 +10,15 @@ import numpy as np
 from gpubalance.analysis.kinds import kinds_of
 from gpubalance.analysis.rank_evidence import POWER_CAP_BIT, ByRank, RankEvidence, number
 from gpubalance.analysis.sampled import window_of
-from gpubalance.analysis.steps import Array, arrays_of
+from gpubalance.analysis.steps import Array, Steps
 from gpubalance.analysis.stragglers import peers_by_kind
 from gpubalance.record.run import Phase, Run
 from gpubalance.record.samples import Column, CounterReading, ProcessMemory
 from gpubalance.record.timings import STAGES, DdpAttempt, DeviceProbe, RankSteps
 
 
-def rank_evidence(run: Run, attempt: DdpAttempt) -> RankEvidence:
-    """All evidence of one attempt."""
+def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps) -> RankEvidence:
+    """All evidence of one attempt, whose steps these are."""
     every = kinds_of(run.plan.devices)
     kinds = tuple(every[rank.device] for rank in attempt.ranks)
     window = next(
@@ -27,7 +27,6 @@ def rank_evidence(run: Run, attempt: DdpAttempt) -> RankEvidence:
     )
     phase = next((p for p in run.phases if p.name == "ddp" and p.attempt == attempt.attempt), None)
     columns = _columns_in(run, window)
-    steps = arrays_of(attempt)
     medians, units = steps.medians(), steps.units
     device, fresh = _device_ms(run, attempt)
     wall, busy = _host_ms(attempt, steps.blocks)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gpubalance.analysis.balance import remove_common_mode
 from gpubalance.analysis.facts import Facts
 from gpubalance.analysis.steps import Array, Steps, arrays_of
 from gpubalance.record.baselines import Collective, Fact, SavedRun, Setup, SetupDevice
@@ -90,7 +89,7 @@ def _step_times(run: Run, steps: Steps, exposed_ms: float | None) -> Iterator[Fa
     yield _fact("step", steps.overlapped_ms, _interval(step_blocks, _means))
     if exposed_ms is None:
         return
-    ordinary, _ = remove_common_mode(steps.compute, steps.medians())
+    ordinary, _ = steps.ordinary
     slowest_blocks = ordinary.max(axis=0).mean(axis=1)
     step, slowest = _interval(step_blocks, _means), _interval(slowest_blocks, _means)
     interval = (max(0.0, step[0] - slowest[1]), max(0.0, step[1] - slowest[0])) if step and slowest else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from gpubalance.record.run import Run
 
@@ -60,5 +59,5 @@ def _rise(t_s: Sequence[float], column: Sequence[float | int | None], end_s: flo
     read = [(t, v) for t, v in zip(t_s, column, strict=False) if v is not None and end_s - LOOK_BACK_S <= t <= end_s]
     if len(read) < 3 or read[-1][0] - read[0][0] < LOOK_BACK_S / 2:
         return None
-    times, values = np.array(read, dtype=float).T
-    return float(np.polyfit(times, values, 1)[0] * LOOK_BACK_S)
+    times, values = zip(*read, strict=True)
+    return statistics.linear_regression(times, values).slope * LOOK_BACK_S

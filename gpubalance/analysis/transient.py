@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubalance.analysis.balance import Balance, blame, remove_common_mode, robust_sigma
+from gpubalance.analysis.balance import Balance, blame
+from gpubalance.analysis.common_mode import robust_sigma
 from gpubalance.analysis.steps import Array, Steps
 from gpubalance.thresholds import Gates
 
@@ -47,7 +48,7 @@ def find_transient(
 ) -> Transient:
     """Judge the transient loss of one attempt; without gates under the defaults."""
     medians = steps.medians()
-    ordinary, _ = remove_common_mode(steps.compute, medians)
+    ordinary, _ = steps.ordinary
     flat = ordinary.reshape(steps.ranks, -1)
     loss = (balance.slowest_ms - float(medians.max())) / balance.step_ms
     allowance = jitter_cost(flat, medians, seed) / balance.step_ms

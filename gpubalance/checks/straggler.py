@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpubalance.analysis.causes import MOST_EXPLAINED
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
 from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step
@@ -146,10 +147,11 @@ def _others(speeds: Sequence[RankSpeed], first: AttemptFacts, second: AttemptFac
         again = speed.rank in ranks or first.device_of_rank[speed.rank] in devices
         state = State.WARN if speed.state == "warn" else State.FAIL if again else State.UNKNOWN
         by_state.setdefault(state, []).append(speed)
-    return [_counted_only(state, group) for state, group in by_state.items()]
+    unexplained = (f"causes were looked for on the {MOST_EXPLAINED} slowest",) if first.not_explained else ()
+    return [_counted_only(state, group, unexplained) for state, group in by_state.items()]
 
 
-def _counted_only(state: State, group: Sequence[RankSpeed]) -> Finding:
+def _counted_only(state: State, group: Sequence[RankSpeed], unexplained: tuple[str, ...]) -> Finding:
     excess = percent(group[0].ratio - 1)
     text = "1 more rank is slower than its peers, by" if len(group) == 1 else (
         f"{len(group)} more ranks are slower than their peers, by up to"
@@ -158,7 +160,7 @@ def _counted_only(state: State, group: Sequence[RankSpeed]) -> Finding:
         ID,
         state,
         f"{text} {excess}" + (", not confirmed" if state is State.UNKNOWN else ""),
-        evidence=(f"{'rank' if len(group) == 1 else 'ranks'} {listed([speed.rank for speed in group])}",),
+        evidence=(f"{'rank' if len(group) == 1 else 'ranks'} {listed([speed.rank for speed in group])}", *unexplained),
         next_step="the saved record has all of them: gpubalance report FILE --to json",
         required=True,
     )

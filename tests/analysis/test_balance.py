@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubalance.analysis.balance import Balance, balance_of, blame, reference_of, remove_common_mode, robust_sigma
+from gpubalance.analysis.balance import Balance, balance_of, blame, reference_of
+from gpubalance.analysis.common_mode import remove_common_mode, robust_sigma
 from gpubalance.analysis.steps import Array, Steps, arrays_of
 from gpubalance.testing.runs import make_attempt, steady
 

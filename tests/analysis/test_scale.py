@@ -41,10 +41,17 @@ def lines_for(run: Run) -> int:
     return count[0]
 
 
-@pytest.mark.parametrize("slow", [None, 3], ids=["healthy", "one slow rank, two attempts"])
-def test_twice_as_many_ranks_take_twice_as_many_lines(slow: int | None) -> None:
+@pytest.mark.parametrize(
+    ("share", "explained"),
+    [(0.0, 32), (0.01, 32), (0.4, 32), (0.4, 1000)],
+    ids=["healthy", "one in a hundred slow", "40 % slow", "40 % slow, the cause of each looked for"],
+)
+def test_twice_as_many_ranks_take_twice_as_many_lines(
+    share: float, explained: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four terms: 100, 200 and 400 ranks. A loop over ranks within a loop over ranks would make the steps unequal."""
-    first, second, third = (lines_for(large_run(ranks, slow=slow)) for ranks in (100, 200, 400))
+    monkeypatch.setattr("gpubalance.analysis.causes.MOST_EXPLAINED", explained)
+    first, second, third = (lines_for(large_run(r, slow=range(round(share * r)))) for r in (100, 200, 400))
     assert third - second == pytest.approx(2 * (second - first), rel=0.02)
 
 

@@ -8,13 +8,16 @@ programs take turns, five times each; printed are medians. Wanted: all_reduce wi
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -54,14 +57,14 @@ def theirs(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -> 
     return found, text.splitlines()[0]
 
 
-def ours(name: str, sizes: Sizes, gpus: int, *, mode: str) -> tuple[dict[Key, float], str]:
-    """The same of this program."""
+def ours(names: Sequence[str], sizes: Sizes, gpus: int, *, mode: str) -> tuple[dict[Key, float], str]:
+    """The same of this program, of all these collectives in one run."""
     begin, end, factor = sizes
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.json"
         subprocess.run(
             [sys.executable, "-m", "gpubalance", "bench", "--nproc", str(gpus), "--workload", "collectives",
-             "--collectives", name, "--sizes", f"{begin}:{end}:x{factor}", "--force", "--fail-on", "never",
+             "--collectives", ",".join(names), "--sizes", f"{begin}:{end}:x{factor}", "--force", "--fail-on", "never",
              "--out", str(out)],
             env={**os.environ, **ENVIRONMENT}, capture_output=True, check=True,
         )  # fmt: skip
@@ -80,7 +83,7 @@ def in_turns(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -
             both,
             (
                 theirs(folder, name, sizes, gpus, graph=graph),
-                ours(name, sizes, gpus, mode="graph" if graph else "eager"),
+                ours([name], sizes, gpus, mode="graph" if graph else "eager"),
             ),
             strict=True,
         ):
@@ -88,6 +91,48 @@ def in_turns(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -
             for key, value in times.items():
                 kept[key].append(value)
     return *both, list(dict.fromkeys(said))
+
+
+def all_in_turns(
+    folder: Path, gpus: int, *, graph: bool, turns: int = TURNS, deadline_s: float = math.inf
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Rows of all collectives whose program is there, in as many turns as fit before the deadline (monotonic), but one
+    at least; and the versions that were said.
+    """
+    sizes = SMALL if graph else LARGE
+    names = [name for name, binary in BINARIES.items() if (folder / binary).exists()]
+    reference: Times = defaultdict(list)
+    own: Times = defaultdict(list)
+    said: list[str] = []
+    took_s = 0.0
+    for number in range(turns if names else 0):
+        begin_s = time.monotonic()
+        if number and begin_s + took_s > deadline_s:
+            break
+        both = [(reference, *theirs(folder, name, sizes, gpus, graph=graph)) for name in names]
+        both.append((own, *ours(names, sizes, gpus, mode="graph" if graph else "eager")))
+        for kept, times, versions in both:
+            said.append(versions)
+            for key, value in times.items():
+                kept[key].append(value)
+        took_s = time.monotonic() - begin_s
+    return rows_of(reference, own, graph=graph), list(dict.fromkeys(said))
+
+
+def rows_of(reference: Times, own: Times, *, graph: bool) -> list[dict[str, object]]:
+    """A row for each message that both timed: medians, and whether they are as near as is wanted."""
+    rows: list[dict[str, object]] = []
+    for key in sorted(set(reference) & set(own), key=lambda key: (list(BINARIES).index(key[0]), key[1], key[2])):
+        middle = [statistics.median(times[key]) for times in (reference, own)]
+        limit = SMALL_LIMIT if graph else LIMITS.get(key[0], OTHERS)
+        rows.append({
+            "collective": key[0], "mode": "graph" if graph else "eager", "placement": key[1],
+            "size_bytes": key[2],
+            "nccl_tests_us": middle[0], "gpubalance_us": middle[1], "difference": middle[1] / middle[0] - 1,
+            "wanted": limit, "within": abs(middle[1] / middle[0] - 1) <= limit,
+            "all_nccl_tests_us": reference[key], "all_gpubalance_us": own[key],
+        })  # fmt: skip
+    return rows
 
 
 def main() -> None:
@@ -100,16 +145,7 @@ def main() -> None:
                 continue
             reference, own, said = in_turns(folder, name, sizes, gpus, graph=graph)
             versions += said
-            for key in sorted(set(reference) & set(own), key=lambda key: (key[1], key[2])):
-                middle = [statistics.median(times[key]) for times in (reference, own)]
-                limit = SMALL_LIMIT if graph else LIMITS.get(name, OTHERS)
-                rows.append({
-                    "collective": name, "mode": "graph" if graph else "eager", "placement": key[1],
-                    "size_bytes": key[2],
-                    "nccl_tests_us": middle[0], "gpubalance_us": middle[1], "difference": middle[1] / middle[0] - 1,
-                    "wanted": limit, "within": abs(middle[1] / middle[0] - 1) <= limit,
-                    "all_nccl_tests_us": reference[key], "all_gpubalance_us": own[key],
-                })  # fmt: skip
+            rows += rows_of(reference, own, graph=graph)
     table = Table("collective", "mode", "placement", "size", "nccl-tests us", "gpubalance us", "difference", "wanted")
     for row in rows:
         wanted = f"{100 * float(str(row['wanted'])):g} %"

@@ -58,16 +58,24 @@ def loss_schedule(pairs: int) -> list[tuple[int, float]]:
     return items
 
 
-def run_passes(items: Sequence[tuple[int, float]], batch: int | None, *, overlapped: bool) -> list[Pass]:
-    """Play the schedule on all devices of this machine."""
+def run_passes(
+    items: Sequence[tuple[int, float]],
+    batch: int | None,
+    *,
+    overlapped: bool,
+    nproc: int | None = None,
+    device: str = "auto",
+    module: str = RANK_MODULE,
+) -> list[Pass]:
+    """Play the schedule on so many devices of this machine, or on all; `module` is what a rank runs."""
     if not items:
         return []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        plan = _plan(folder, batch)
+        plan = _plan(folder, BenchSettings(force=True, batch=batch, nproc=nproc, device=device))
         job = _job(plan, folder, items, overlapped=overlapped)
         environment = child_environment(os.environ, [device.uuid for device in plan.devices if device.uuid])
-        processes = start_ranks(job, range(len(plan.devices)), environment, RANK_MODULE, own_store=True)
+        processes = start_ranks(job, range(len(plan.devices)), environment, module, own_store=True)
         try:
             outcome = Follower(job, processes, 120.0, lambda _rank, _event: None).follow()
         finally:
@@ -83,9 +91,9 @@ def run_passes(items: Sequence[tuple[int, float]], batch: int | None, *, overlap
         ]
 
 
-def _plan(folder: Path, batch: int | None) -> Plan:
+def _plan(folder: Path, settings: BenchSettings) -> Plan:
     sensor = SensorProcess(folder, 0.1, child_environment(os.environ, ()), None)
-    plan, _ = make_plan(sensor.node(), BenchSettings(force=True, batch=batch), Share("own"))
+    plan, _ = make_plan(sensor.node(), settings, Share("own"))
     sensor.stop()
     return plan
 
@@ -118,17 +126,21 @@ def print_detection(passes: Sequence[Pass]) -> None:
             print(f"        false alarms: at most {100 * upper_bound(wrong, len(rows)):.1f} % with 95 % confidence")
 
 
+def losses(before: AttemptFacts, changed: AttemptFacts, after: AttemptFacts) -> tuple[float, float]:
+    """Predicted and measured loss (shares) of a changed pass between two healthy ones, T_c = T_h + (M_c - M_h)."""
+    healthy_ms = statistics.fmean([before.overlapped_ms or 0.0, after.overlapped_ms or 0.0])
+    slowest_ms = statistics.fmean([before.balance.slowest_ms, after.balance.slowest_ms])
+    growth = changed.balance.slowest_ms - slowest_ms
+    return 1 - healthy_ms / (healthy_ms + growth), 1 - healthy_ms / (changed.overlapped_ms or 0.0)
+
+
 def print_losses(passes: Sequence[Pass]) -> None:
     """Predicted against measured loss, T_c = T_h + (M_c - M_h); h: the mean of the healthy passes around it."""
     real, played = [p.facts for p in passes[2:]], [p.percent for p in passes[2:]]
     differences: dict[float, list[float]] = {}
     print("\nplayed   predicted loss   measured loss   difference (points)")
     for before, changed, after, percent in zip(real[::2], real[1::2], real[2::2], played[1::2], strict=False):
-        healthy_ms = statistics.fmean([before.overlapped_ms or 0.0, after.overlapped_ms or 0.0])
-        slowest_ms = statistics.fmean([before.balance.slowest_ms, after.balance.slowest_ms])
-        growth = changed.balance.slowest_ms - slowest_ms
-        predicted = 100 * (1 - healthy_ms / (healthy_ms + growth))
-        measured = 100 * (1 - healthy_ms / (changed.overlapped_ms or 0.0))
+        predicted, measured = (100 * loss for loss in losses(before, changed, after))
         differences.setdefault(percent, []).append(predicted - measured)
         print(f"{percent:4.0f} %   {predicted:12.2f} %   {measured:11.2f} %   {predicted - measured:+.2f}")
     for percent, values in differences.items():

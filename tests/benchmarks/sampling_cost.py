@@ -11,6 +11,7 @@ import os
 import signal
 import statistics
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from gpubalance.launch.follow import Follower
@@ -34,16 +35,25 @@ def main() -> None:
         steps = measure(Path(name), options.budget, options.interval)
     for state, values in steps.items():
         print(f"sensor {state}: {len(values)} blocks, step {statistics.median(values):.4f} ms")
+    cost, error = cost_of(steps)
+    print(f"cost {100 * cost:+.3f} % +- {100 * error:.3f} %")
+
+
+def cost_of(steps: dict[str, list[float]]) -> tuple[float, float]:
+    """By how much the step is longer with the sensor, and the standard error of that (of medians); shares."""
     on, off = (statistics.median(steps[state]) for state in ("on", "off"))
     error = 1.2533 * max(statistics.stdev(v) / len(v) ** 0.5 for v in steps.values()) * 2**0.5
-    print(f"cost {100 * (on / off - 1):+.3f} % +- {100 * error / off:.3f} %")
+    return on / off - 1, error / off
 
 
-def measure(folder: Path, budget_s: float, interval_s: float) -> dict[str, list[float]]:
+def measure(
+    folder: Path, budget_s: float, interval_s: float, settings: BenchSettings | None = None
+) -> dict[str, list[float]]:
     """Milliseconds of a step in each block, by the state of the sensor."""
+    settings = replace(settings or BenchSettings(), force=True, budget_s=budget_s)
     sensor = SensorProcess(folder, interval_s, child_environment(os.environ, ()), None)
-    plan, _ = make_plan(sensor.node(), BenchSettings(force=True), Share("own"))
-    job = first_job(BenchSettings(budget_s=budget_s), plan, folder)
+    plan, _ = make_plan(sensor.node(), settings, Share("own"))
+    job = first_job(settings, plan, folder)
     job = Job(**{**job.__dict__, "phases": ("ddp",)})
     sensor.begin([d.nvml_index for d in plan.devices if d.nvml_index is not None], range(len(plan.devices)))
     uuids = [device.uuid for device in plan.devices if device.uuid]

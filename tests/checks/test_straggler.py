@@ -531,6 +531,18 @@ def test_ranks_that_are_only_counted_are_confirmed_like_those_that_are_described
     ]
 
 
+def test_of_very_many_slow_ranks_the_causes_of_the_worst_are_looked_for_and_that_is_said() -> None:
+    """Ranks 0 to 149 of 400 are slower by 6.00 to 7.49 %: the 128 slowest are ranks 22 to 149."""
+    run = make_run([attempt(many([106 + 0.01 * rank for rank in range(150)], ranks=400), noise=0.0)])
+    first = look(run).facts.first
+    assert first is not None
+    assert {each.rank for each in first.attributions} == set(range(22, 150))
+    assert first.not_explained == 22
+    *_, rest = all_of(run, "straggler")
+    assert rest.message.startswith("134 more ranks are slower")
+    assert rest.evidence[1:] == ("causes were looked for on the 128 slowest",)
+
+
 def test_of_many_ranks_that_grow_slower_the_slowest_at_the_end_are_said() -> None:
     compute = attempt(many([100.0] * 20), noise=0.0)
     rising = [

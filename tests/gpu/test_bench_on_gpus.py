@@ -32,6 +32,7 @@ def finding(judgement: dict[str, Any], name: str) -> dict[str, Any]:
     return next(f for f in judgement["findings"] if f["id"] == name)
 
 
+@pytest.mark.gpus(2)
 def test_a_healthy_pair_passes_and_every_part_is_there(tmp_path: Path) -> None:
     code, run, judgement = bench(tmp_path, NCCL_DEBUG="INFO", PYTHONWARNINGS="always")
     assert code == 0, judgement["sentence"]
@@ -51,6 +52,7 @@ def test_a_healthy_pair_passes_and_every_part_is_there(tmp_path: Path) -> None:
     assert all(0.3 < level <= 1 for level in levels)
 
 
+@pytest.mark.gpus(2)
 def test_links_bring_the_right_bytes_at_nvlinks_speed_and_both_ways_overlap(tmp_path: Path) -> None:
     code, run, judgement = bench(tmp_path, "--workload", "links")
     assert code == 0, judgement["sentence"]
@@ -74,6 +76,7 @@ def test_links_of_one_gpu_are_memory_and_host(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.gpus(2)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_twenty_percent_on_either_rank_is_named_confirmed_and_device_time(tmp_path: Path, rank: int) -> None:
     code, run, judgement = bench(tmp_path, "--workload", "solo,ddp", "--inject", f"compute:rank={rank},percent=20")
@@ -84,12 +87,14 @@ def test_twenty_percent_on_either_rank_is_named_confirmed_and_device_time(tmp_pa
     assert len(run.ddp) == 2
 
 
+@pytest.mark.gpus(2)
 def test_a_sleeping_host_is_named_as_host_time(tmp_path: Path) -> None:
     code, _, judgement = bench(tmp_path, "--workload", "solo,ddp", "--inject", "sleep:rank=1,ms=3")
     assert code == 1
     assert any(line.startswith("host time") for line in finding(judgement, "straggler")["evidence"])
 
 
+@pytest.mark.gpus(2)
 def test_more_data_is_no_slow_device(tmp_path: Path) -> None:
     code, _, judgement = bench(tmp_path, "--workload", "solo,ddp", "--inject", "data:rank=1,factor=1.5")
     assert code == 0
@@ -97,12 +102,14 @@ def test_more_data_is_no_slow_device(tmp_path: Path) -> None:
     assert finding(judgement, "data_imbalance")["state"] == "warn"
 
 
+@pytest.mark.gpus(2)
 def test_taken_memory_is_skew(tmp_path: Path) -> None:
     code, _, judgement = bench(tmp_path, "--workload", "ddp", "--inject", "memory:rank=0,percent=60")
     assert code == 1
     assert finding(judgement, "memory_skew")["state"] == "fail"
 
 
+@pytest.mark.gpus(2)
 def test_a_rank_stopped_inside_a_collective_is_named_and_nobody_is_left(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     process = subprocess.Popen(
@@ -128,6 +135,7 @@ def test_a_rank_stopped_inside_a_collective_is_named_and_nobody_is_left(tmp_path
     eventually(lambda: not alive(everybody), seconds=10)
 
 
+@pytest.mark.gpus(2)
 def test_torchrun_on_gpus(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -151,6 +159,7 @@ def test_one_gpu_alone_trains_and_is_held_against_its_limits(tmp_path: Path) -> 
     assert done.returncode == 0
 
 
+@pytest.mark.gpus(2)
 def test_what_a_left_over_variable_costs_is_a_number(tmp_path: Path) -> None:
     code, run, _ = bench(tmp_path, "--workload", "solo,ddp", "--what-if", "p2p")
     assert code == 0

@@ -21,7 +21,7 @@ from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.jobs import first_job
 from gpubalance.settings import BenchSettings, parse_fault
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.gpus(2)]
 
 PLAYED = {
     "warm": (),
