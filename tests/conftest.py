@@ -1,14 +1,15 @@
 """Settings that all tests share."""
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
 
 from gpubalance.launch import lock
+from tests.command import LOCK_VARIABLE
 
 # The same examples each time, so that a failure is a change and not luck; no deadline on shared machines.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -26,9 +27,11 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 @pytest.fixture(autouse=True, scope="session")
 def a_lock_of_their_own() -> Iterator[None]:
-    """Within this process nobody else measures, whatever runs on the machine besides."""
+    """Here and in the commands that tests start nobody else measures, whatever runs on the machine besides."""
+    name = f"gpubalance-tests-{uuid4().hex}"  # a pid is not enough: containers can share a network
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "_NAME", f"\0gpubalance-tests-{os.getpid()}")
+        patch.setattr(lock, "_NAME", f"\0{name}")
+        patch.setenv(LOCK_VARIABLE, name)
         yield
 
 

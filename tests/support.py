@@ -18,6 +18,8 @@ from gpubalance.testing.scripted_rank import SCRIPT_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTED = "gpubalance.testing.scripted_rank"
+COMMAND = (sys.executable, "-m", "tests.command")
+"""Our command line, disturbed by no other measurement on this machine. Needs the `command_environment`."""
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -83,9 +85,9 @@ def command_environment(**values: str) -> dict[str, str]:
 
 
 def run_cli(*arguments: str, env: Mapping[str, str] | None = None, **values: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -m gpubalance ARGUMENTS` to its end."""
+    """Run `gpubalance ARGUMENTS` to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "gpubalance", *arguments],
+        [*COMMAND, *arguments],
         env=dict(env) if env is not None else command_environment(),
         capture_output=True,
         text=True,
@@ -96,10 +98,9 @@ def run_cli(*arguments: str, env: Mapping[str, str] | None = None, **values: Any
 
 
 BENCH_WITH = """
-import os
 import sys
-from gpubalance.launch import lock
-lock._NAME = f"\\0gpubalance-tests-{{os.getpid()}}"  # such a run disturbs nobody
+from tests.command import take_own_lock
+take_own_lock()
 from gpubalance.cli import bench_run, entry
 from gpubalance.session import bench as story
 from pathlib import Path

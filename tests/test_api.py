@@ -345,6 +345,10 @@ from pathlib import Path
 with open("starts", "a") as file:
     file.write("started\\n")
 
+from tests.command import take_own_lock
+
+take_own_lock()
+
 from gpubalance.session import bench as story
 
 story.bench = partial(story.bench, module=sys.argv[1], stand_in=Path("profile.json"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpubalance.workloads import passes, rank_main, rig
+from tests.workloads import short_warm_up
 
 BLOCKS, STEPS, DROPPED = 10, 6, 2
 
 if __name__ == "__main__":
-    rig.BLOCKS, rig.OVERLAPPED_BLOCKS, passes.STEPS = BLOCKS, 4, STEPS
+    short_warm_up.shorten()
+    rig.BLOCKS, rig.OVERLAPPED_BLOCKS, passes.STEPS = BLOCKS, 2, STEPS
     rank_main.main()

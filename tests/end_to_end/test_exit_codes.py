@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpubalance.cli import entry
 from gpubalance.record.file import load_run
 from gpubalance.testing.profiles import h200_node
 from tests.support import HEALTHY, command_environment, run_cli, scripted_bench_command, slow, write_script
@@ -35,8 +36,25 @@ def failing() -> dict[str, Any]:
     return {"ranks-0": {"0": HEALTHY, "1": slow(120.0)}, "ranks-1": {"0": slow(120.0), "1": HEALTHY}}
 
 
-def test_pass_is_0_and_the_report_stands_alone_on_stdout(tmp_path: Path) -> None:
-    done = bench(tmp_path, {"*": HEALTHY})
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Completed, Path]:
+    """A run that passes, and the folder that is its state's."""
+    folder = tmp_path_factory.mktemp("healthy")
+    return bench(folder, {"*": HEALTHY}, GPUBALANCE_BENCH_SEED="7"), folder / "state"
+
+
+@pytest.fixture(scope="module")
+def as_json(tmp_path_factory: pytest.TempPathFactory) -> Completed:
+    """A run that passes and answers in JSON, where all around it print what they like."""
+    noisy = [["print", "NCCL version 2.28.9+cuda13.0"], *HEALTHY]
+    return bench(
+        tmp_path_factory.mktemp("json"), {"*": noisy}, "--json",
+        NCCL_DEBUG="INFO", PYTHONWARNINGS="always", FORCE_COLOR="1", PYTHONIOENCODING="ascii",
+    )  # fmt: skip
+
+
+def test_pass_is_0_and_the_report_stands_alone_on_stdout(healthy: tuple[Completed, Path]) -> None:
+    done, _ = healthy
     assert done.returncode == 0
     assert b"PASS" in done.stdout
     assert b"[" not in done.stdout.split(b"\n")[0]
@@ -78,11 +96,20 @@ def test_no_verdict_is_3(tmp_path: Path) -> None:
         ["nonsense"],
     ],
 )
-def test_wrong_use_is_2_with_a_sentence_and_no_traceback(arguments: list[str]) -> None:
-    done = run_cli(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.strip()
+def test_wrong_use_is_2_with_a_sentence_and_no_traceback(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.strip()
+    assert "Traceback" not in err
+
+
+def test_wrong_use_is_2_to_whoever_started_it() -> None:
+    done = run_cli("bench", "--no-such-flag")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--no-such-flag" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -99,24 +126,18 @@ def test_a_gpu_that_should_be_there_but_is_not_is_3_and_never_a_cpu_run() -> Non
     assert run_cli("bench", "--device", "cuda").returncode == 3
 
 
-def test_json_is_one_strict_document_whatever_the_environment_prints(tmp_path: Path) -> None:
-    noisy = [["print", "NCCL version 2.28.9+cuda13.0"], *HEALTHY]
-    done = bench(
-        tmp_path, {"*": noisy}, "--json",
-        NCCL_DEBUG="INFO", PYTHONWARNINGS="always", FORCE_COLOR="1", PYTHONIOENCODING="ascii",
-    )  # fmt: skip
-    assert done.returncode == 0
-    document = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+def test_json_is_one_strict_document_whatever_the_environment_prints(as_json: Completed) -> None:
+    assert as_json.returncode == 0
+    document = json.loads(as_json.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert set(document) == {"schema_version", "judgement", "run"}
     assert document["judgement"]["verdict"] == "pass"
-    assert done.stdout.count(b"\n") == 1
-    assert b"\x1b" not in done.stdout
+    assert as_json.stdout.count(b"\n") == 1
+    assert b"\x1b" not in as_json.stdout
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_jq_reads_it(tmp_path: Path) -> None:
-    done = bench(tmp_path, {"*": HEALTHY}, "--json")
-    read = subprocess.run(["jq", "-r", ".judgement.verdict"], input=done.stdout, capture_output=True, check=True)
+def test_jq_reads_it(as_json: Completed) -> None:
+    read = subprocess.run(["jq", "-r", ".judgement.verdict"], input=as_json.stdout, capture_output=True, check=True)
     assert read.stdout == b"pass\n"
 
 
@@ -143,17 +164,15 @@ def test_the_record_is_saved_where_asked_and_reads_back(tmp_path: Path) -> None:
     assert "PASS" in again.stdout
 
 
-def test_the_record_goes_to_the_state_folder_by_default(tmp_path: Path) -> None:
-    bench(tmp_path, {"*": HEALTHY})
-    saved = list((tmp_path / "state/gpubalance/runs").iterdir())
+def test_the_record_goes_to_the_state_folder_by_default(healthy: tuple[Completed, Path]) -> None:
+    saved = list((healthy[1] / "gpubalance/runs").iterdir())
     assert len(saved) == 1
     assert load_run(saved[0]).plan.backend == "nccl"
 
 
-def test_settings_come_from_variables_too_and_the_record_says_so(tmp_path: Path) -> None:
-    out = tmp_path / "run.json"
-    bench(tmp_path, {"*": HEALTHY}, "--out", str(out), GPUBALANCE_BENCH_SEED="7")
-    setting = load_run(out).settings["seed"]
+def test_settings_come_from_variables_too_and_the_record_says_so(healthy: tuple[Completed, Path]) -> None:
+    (saved,) = (healthy[1] / "gpubalance/runs").iterdir()
+    setting = load_run(saved).settings["seed"]
     assert (setting.value, setting.origin) == (7, "GPUBALANCE_BENCH_SEED")
 
 
@@ -221,9 +240,8 @@ def test_closed_stdout_never_passes(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
-def test_a_reader_that_left_is_no_pass_and_no_traceback(tmp_path: Path) -> None:
-    out = tmp_path / "run.json"
-    bench(tmp_path, {"*": HEALTHY}, "--out", str(out))
+def test_a_reader_that_left_is_no_pass_and_no_traceback(healthy: tuple[Completed, Path]) -> None:
+    (out,) = (healthy[1] / "gpubalance/runs").iterdir()
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

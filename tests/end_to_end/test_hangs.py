@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gpubalance.record.file import load_run
-from tests.support import alive, children_of, command_environment, eventually, run_cli
+from tests.support import COMMAND, alive, children_of, command_environment, eventually, run_cli
 
 pytestmark = [
     pytest.mark.ranks,
@@ -27,7 +26,7 @@ STALL_S = 12.0
 def test_a_rank_stopped_in_the_middle_is_named_with_its_state_soon_and_nobody_is_left(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpubalance", *SMALL, "--stall-timeout", f"{STALL_S:g}s", "--out", str(out)],
+        [*COMMAND, *SMALL, "--stall-timeout", f"{STALL_S:g}s", "--out", str(out)],
         env=command_environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     log = eventually(lambda: next(tmp_path.glob("gpubalance-*/ranks-0-rank1.jsonl"), None), seconds=60)
@@ -69,7 +68,7 @@ def test_a_wrong_interface_is_found_in_fresh_processes_and_fails(tmp_path: Path)
 def test_an_interrupt_during_the_search_keeps_the_hang_and_leaves_nobody(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpubalance", *SMALL, "--out", str(out)],
+        [*COMMAND, *SMALL, "--out", str(out)],
         env=command_environment(GLOO_SOCKET_IFNAME="nonexistent0", TMPDIR=str(tmp_path)),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

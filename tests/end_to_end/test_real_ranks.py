@@ -20,7 +20,8 @@ from gpubalance.record.collectives import NAMES, bus_factor
 from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
 from gpubalance.testing.profiles import h200_node
-from tests.support import alive, bench_command, children_of, command_environment, eventually, run_cli
+from tests.command import RANKS_VARIABLE
+from tests.support import COMMAND, alive, bench_command, children_of, command_environment, eventually, run_cli
 
 pytestmark = [
     pytest.mark.ranks,
@@ -28,18 +29,58 @@ pytestmark = [
 ]
 
 SMALL = ("bench", "--device", "cpu", "--nproc", "2", "--batch", "64")
+SHORT = {RANKS_VARIABLE: "tests.end_to_end.short_blocks"}
+"""Ranks that take seconds less, for what does not depend on how long they measure."""
 
 
-def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(tmp_path: Path) -> None:
+COLLECTIVES = (
+    "--collectives", "all_reduce,all_gather,reduce_scatter,alltoall,broadcast,reduce,sendrecv",
+    "--sizes", "8,1000,64K", "--jitter",
+)  # fmt: skip
+"""All seven, at sizes that need rounding."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A whole run to its end, in an environment that steers and disturbs what it can."""
+    state = tmp_path_factory.mktemp("state")
     environment = command_environment(
         NCCL_DEBUG="INFO", PYTHONWARNINGS="always", FORCE_COLOR="1", PYTHONIOENCODING="ascii",
-        TORCH_CPP_LOG_LEVEL="INFO", TORCH_DISTRIBUTED_DEBUG="INFO", XDG_STATE_HOME=str(tmp_path),
+        TORCH_CPP_LOG_LEVEL="INFO", TORCH_DISTRIBUTED_DEBUG="INFO", XDG_STATE_HOME=str(state),
         RANK="3", WORLD_SIZE="8", MASTER_ADDR="10.255.255.1", MASTER_PORT="1",
     )  # fmt: skip
-    done = run_cli(*SMALL, "--json", env=environment)
-    document: dict[str, Any] = json.loads(done.stdout)
+    return run_cli(*SMALL, *COLLECTIVES, "--json", env=environment)
+
+
+@pytest.fixture(scope="module")
+def beside_a_stranger(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Run]:
+    """Collectives in bfloat16 while somebody listens on the usual port: exit code, report, record."""
+    listener = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', 29500)); print('up', flush=True); sys.stdin.read()"
+    )
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", listener], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert stranger.stdout is not None
+    stranger.stdout.readline()
+    folder = tmp_path_factory.mktemp("stranger")
+    out = folder / "run.json"
+    try:
+        environment = command_environment(MASTER_PORT="29500", XDG_STATE_HOME=str(folder))
+        asked = ("--workload", "collectives", *COLLECTIVES, "--dtype", "bfloat16", "--out", str(out))
+        done = run_cli(*SMALL, *asked, env=environment)
+        assert psutil.Process(stranger.pid).is_running()
+    finally:
+        stranger.communicate()
+    return done.returncode, done.stdout, load_run(out)
+
+
+def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(
+    whole: subprocess.CompletedProcess[str],
+) -> None:
+    document: dict[str, Any] = json.loads(whole.stdout)
     run = Run.model_validate(document["run"])
-    assert done.returncode in (0, 3), done.stderr
+    assert whole.returncode in (0, 3), whole.stderr
     assert not run.errors
     (note,) = run.plan.notes
     assert note.startswith("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment ignored")
@@ -51,21 +92,19 @@ def test_a_whole_run_is_one_valid_document_under_a_hostile_environment(tmp_path:
     assert {skip.what for skip in run.skipped} >= {"data_parallel", "links"}
     assert document["judgement"]["facts"]["utilization"]["score"] is None
     assert document["judgement"]["facts"]["memory"]["score"] is None
-    columns = run.samples.devices[0].columns
-    assert max(value for value in columns["cpu_percent"] if value is not None) > 50
+    for rank, samples in zip(run.ddp[0].ranks, run.samples.devices, strict=True):
+        own = min(100 * use.cpu_s / use.wall_s for use in rank.host)  # by the rank's own clock; it waits besides
+        assert max(value for value in samples.columns["cpu_percent"] if value is not None) > own > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_collective_moves_the_right_data_over_gloo(tmp_path: Path, dtype: str) -> None:
-    """All seven, at sizes that need rounding; what this torch cannot do over gloo is skipped by its word."""
-    out = tmp_path / "run.json"
-    asked = ("--collectives", "all_reduce,all_gather,reduce_scatter,alltoall,broadcast,reduce,sendrecv")
-    done = run_cli(
-        *SMALL, "--workload", "collectives", *asked, "--sizes", "8,1000,64K", "--dtype", dtype, "--jitter",
-        "--out", str(out),
-    )  # fmt: skip
-    run = load_run(out)
-    assert not run.errors, done.stderr
+def test_every_collective_moves_the_right_data_over_gloo(dtype: str, request: pytest.FixtureRequest) -> None:
+    """What this torch cannot do over gloo is skipped by its word."""
+    if dtype == "float32":
+        run = Run.model_validate(json.loads(request.getfixturevalue("whole").stdout)["run"])
+    else:
+        _, _, run = request.getfixturevalue("beside_a_stranger")
+    assert not run.errors
     assert {row.wrong_elements for row in run.collectives} == {0}
     assert {(row.backend, row.mode, row.dtype, row.ranks) for row in run.collectives} == {("gloo", "eager", dtype, 2)}
     refused = {skip.what.split()[0] for skip in run.skipped if skip.what.endswith(f"of {dtype} over gloo")}
@@ -86,7 +125,7 @@ def test_a_fault_is_named_confirmed_and_fails(tmp_path: Path) -> None:
     for attempt in range(3):
         out = tmp_path / f"run{attempt}.json"
         fault = ("--inject", "compute:rank=1,percent=150")
-        done = run_cli(*SMALL, "--workload", "ddp", *fault, "--out", str(out))
+        done = run_cli(*SMALL, "--workload", "ddp", *fault, "--out", str(out), env=command_environment(**SHORT))
         run = load_run(out)
         assert run.injected == ["compute:rank=1,percent=150"]
         assert not re.search(r"rank 0 (is|was) [0-9.]+ % slower", done.stdout)
@@ -97,7 +136,7 @@ def test_a_fault_is_named_confirmed_and_fails(tmp_path: Path) -> None:
     assert [attempt.attempt for attempt in run.ddp] == [0, 1]
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gpubalance"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *COMMAND[1:]]
 
 
 def test_torchrun_is_adopted_confirms_in_fresh_ranks_and_rank_0_reports_once(tmp_path: Path) -> None:
@@ -105,7 +144,8 @@ def test_torchrun_is_adopted_confirms_in_fresh_ranks_and_rank_0_reports_once(tmp
     fault = ("--inject", "compute:rank=1,percent=150")
     done = subprocess.run(
         [*TORCHRUN, "bench", "--device", "cpu", "--batch", "64", "--workload", "ddp", *fault, "--out", str(out)],
-        env=command_environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=200,
+        env=command_environment(TMPDIR=str(tmp_path), **SHORT),
+        capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     run = load_run(out)
     assert run.plan.launcher == "torchrun"
@@ -123,10 +163,11 @@ def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> No
     out = tmp_path / "run.json"
     step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
             "SLURM_STEP_TASKS_PER_NODE": "2"}  # fmt: skip
-    arguments = ("bench", "--device", "cpu", "--batch", "64", "--workload", "collectives", "--out", str(out))
+    arguments = ("bench", "--device", "cpu", "--batch", "64", "--workload", "collectives", "--sizes", "8K",
+                 "--out", str(out))  # fmt: skip
     tasks = [
         subprocess.Popen(
-            [sys.executable, "-m", "gpubalance", *arguments],
+            [*COMMAND, *arguments],
             env=command_environment(TMPDIR=str(tmp_path), SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), **step),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -162,7 +203,7 @@ def test_nobody_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
 def test_a_rank_killed_in_the_middle_of_ddp_is_named_and_its_blocks_are_kept(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp", "--out", str(out)],
+        [*COMMAND, *SMALL, "--workload", "ddp", "--out", str(out)],
         env=command_environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     log = eventually(lambda: next(tmp_path.glob("gpubalance-*/ranks-0-rank1.jsonl"), None))
@@ -197,10 +238,11 @@ def test_a_rank_that_never_comes_back_is_named_within_its_deadline(tmp_path: Pat
 @pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="needs a namespace of its own")
 def test_a_host_name_that_does_not_resolve_is_no_obstacle(tmp_path: Path) -> None:
     inside = 'ip link set lo up 2>/dev/null || ifconfig lo up 2>/dev/null; hostname nosuchhost-xyz; exec "$@"'
-    bench = [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp"]
+    bench = [*COMMAND, *SMALL, "--workload", "ddp"]
     done = subprocess.run(
         ["unshare", "-n", "-u", "sh", "-c", inside, "sh", *bench],
-        env=command_environment(XDG_STATE_HOME=str(tmp_path)), capture_output=True, text=True, check=False, timeout=150,
+        env=command_environment(XDG_STATE_HOME=str(tmp_path), **SHORT),
+        capture_output=True, text=True, check=False, timeout=150,
     )  # fmt: skip
     if "Operation not permitted" in done.stderr:
         pytest.skip("namespaces are not allowed here")
@@ -210,13 +252,13 @@ def test_a_host_name_that_does_not_resolve_is_no_obstacle(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a namespace of its own")
 def test_an_unknown_uid_without_a_home_can_measure(tmp_path: Path) -> None:
-    here = command_environment(TMPDIR=str(tmp_path))
+    here = command_environment(TMPDIR=str(tmp_path), **SHORT)
     environment = {name: value for name, value in here.items() if name not in ("HOME", "XDG_STATE_HOME")}
     who = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
     if subprocess.run([*who, "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("user namespaces are not allowed here")
     done = subprocess.run(
-        [*who, sys.executable, "-m", "gpubalance", *SMALL, "--workload", "ddp"],
+        [*who, *COMMAND, *SMALL, "--workload", "ddp"],
         env=environment, capture_output=True, text=True, check=False, timeout=150,
     )  # fmt: skip
     assert "balance" in done.stdout, done.stderr
@@ -227,7 +269,7 @@ def test_two_at_once_are_not_measured_against_each_other(tmp_path: Path) -> None
     environment = command_environment(XDG_STATE_HOME=str(tmp_path))
     del environment["GPUBALANCE_BENCH_FORCE"]
     first = subprocess.Popen(
-        [sys.executable, "-m", "gpubalance", *SMALL, "--workload", "solo"],
+        [*COMMAND, *SMALL, "--workload", "solo"],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert first.stderr is not None
@@ -235,25 +277,14 @@ def test_two_at_once_are_not_measured_against_each_other(tmp_path: Path) -> None
     second = run_cli(*SMALL, "--workload", "solo", env=environment)
     assert second.returncode == 3
     assert f"another gpubalance (pid {first.pid}) is measuring here" in second.stderr
+    first.terminate()
     first.communicate(timeout=60)
 
 
-def test_a_stranger_on_the_usual_port_is_never_met(tmp_path: Path) -> None:
-    listener = (
-        "import socket, sys; s = socket.create_server(('127.0.0.1', 29500)); print('up', flush=True); sys.stdin.read()"
-    )
-    stranger = subprocess.Popen(
-        [sys.executable, "-c", listener], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert stranger.stdout is not None
-    stranger.stdout.readline()
-    try:
-        environment = command_environment(MASTER_PORT="29500", XDG_STATE_HOME=str(tmp_path))
-        done = run_cli(*SMALL, "--workload", "collectives", "--sizes", "8K", env=environment)
-        assert done.returncode == 0, done.stdout
-        assert psutil.Process(stranger.pid).is_running()
-    finally:
-        stranger.communicate()
+def test_a_stranger_on_the_usual_port_is_never_met(beside_a_stranger: tuple[int, str, Run]) -> None:
+    code, report, run = beside_a_stranger
+    assert code == 0, report
+    assert not run.errors
 
 
 def test_gpus_that_torch_cannot_use_are_no_verdict_and_never_a_cpu_run(tmp_path: Path) -> None:
@@ -277,7 +308,7 @@ def torch_sees_gpus() -> bool:
 def test_one_rank_alone_trains_and_has_no_peers_to_be_judged_by(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     one = ["bench", "--device", "cpu", "--nproc", "1", "--batch", "32", "--workload", "ddp", "--out", str(out)]
-    done = run_cli(*one, env=command_environment(XDG_STATE_HOME=str(tmp_path)))
+    done = run_cli(*one, env=command_environment(XDG_STATE_HOME=str(tmp_path), **SHORT))
     run = load_run(out)
     assert not run.errors
     assert [len(rank.fenced) for rank in run.ddp[0].ranks] == [24]

@@ -11,11 +11,9 @@ from tests.support import command_environment, run_cli
 
 
 @pytest.fixture
-def somebody_measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """By the real name; where a real run holds it already, that is as good."""
-    monkeypatch.setattr(lock, "_NAME", "\0gpubalance-measuring")
+def somebody_measures() -> Iterator[None]:
     held = lock.MeasuringLock()
-    held.acquire(force=True)
+    held.acquire(force=False)
     yield
     held.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from gpubalance.checks.verdict import judge
@@ -22,6 +23,7 @@ HOSTILE = f"NVIDIA {ESCAPE}H200\r\n\tFAIL \u202egnp\x9b2J\x07</text><script>&amp
 """A device name that tries to colour, to return, to forge a line, to turn the writing, and to leave an SVG."""
 
 
+@cache
 def kept(name: str) -> Run:
     """A run that is kept with the sources."""
     return load_run(KEPT[name])

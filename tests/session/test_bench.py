@@ -63,7 +63,8 @@ def with_solo(script: list[list[Any]]) -> list[list[Any]]:
 
 
 def test_a_healthy_node_passes_with_all_that_was_measured_in_one_record(run: Run) -> None:
-    parallel = [["phase", "data_parallel"], ["event", "data_parallel", PARALLEL], ["end"]]
+    read = [["wait_for", "sensor.jsonl", f'"edge": "ddp {edge}"', 2] for edge in ("begin", "end")]  # both devices
+    parallel = [["phase", "data_parallel"], *read, ["event", "data_parallel", PARALLEL], ["end"]]
     ranks = [*with_solo(HEALTHY), ["wait_for", "sensor.jsonl", '"sample"', 1]]
     finished = run({"ranks-0": {"*": ranks}, "node-0": {"*": parallel}})
     record = finished.run

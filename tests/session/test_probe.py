@@ -17,7 +17,7 @@ from gpubalance.session import probe as story
 from gpubalance.session.probe import Probed, probe
 from gpubalance.settings import ProbeSettings
 from gpubalance.testing.profiles import h200_node
-from tests.support import SCRIPTED, write_script
+from tests.support import SCRIPTED, eventually, write_script
 
 HEALTHY_LOAD: list[list[Any]] = [
     ["phase", "load"],
@@ -157,6 +157,15 @@ def simulated_load(
 def test_a_load_asks_each_gpu_alone_and_reads_counters_around_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ask = client.SensorProcess.edge
+
+    def ask_and_hear(sensor: client.SensorProcess, name: str) -> None:
+        """A scripted load takes no time, and on a busy machine a look at the counters may not end within it."""
+        ask(sensor, name)
+        log = sensor._folder / "sensor.jsonl"
+        eventually(lambda: log.read_text().count(f'"edge": "{name}"') == 2)
+
+    monkeypatch.setattr(client.SensorProcess, "edge", ask_and_hear)
     probed = simulated_load(tmp_path, monkeypatch, {"*": HEALTHY_LOAD}, h200_node())
     load = probed.probe.load
     assert load is not None

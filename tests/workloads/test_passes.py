@@ -13,7 +13,7 @@ import pytest
 
 from gpubalance.launch.collect import Measured, collect_passes
 from gpubalance.launch.follow import Follower
-from gpubalance.launch.start import RANK_MODULE, child_environment, end_ranks, start_ranks
+from gpubalance.launch.start import child_environment, end_ranks, start_ranks
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.timings import STAGES, RankSteps
 from gpubalance.settings import parse_fault
@@ -31,7 +31,7 @@ PLAYED = (
         "hog:rank=1,processes=1",
         "data:rank=0,factor=2",
         "copies:rank=0,mib=4",
-        "backward:rank=0,percent=3000",
+        "backward:rank=0,percent=1000",
     ),
     (),
 )
@@ -40,7 +40,7 @@ PLAYED = (
 def run_crew(job: Job) -> tuple[list[Measured], dict[int, list[dict[str, Any]]], list[int]]:
     """The passes, all lines by rank, and the pids of the ranks."""
     environment = child_environment(command_environment(), [])
-    processes = start_ranks(job, range(2), environment, RANK_MODULE, own_store=True)
+    processes = start_ranks(job, range(2), environment, "tests.workloads.short_warm_up", own_store=True)
     try:
         outcome = Follower(job, processes, 60.0, lambda _rank, _event: None).follow()
     finally:
