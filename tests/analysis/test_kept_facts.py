@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpubalance.checks.verdict import judge
+from gpubalance.record.base import Record
 from tests.reports.helpers import KEPT, kept
 
 BEFORE = json.loads(Path(__file__).with_name("kept_facts.json").read_text())
@@ -20,6 +21,8 @@ BEFORE = json.loads(Path(__file__).with_name("kept_facts.json").read_text())
 
 def exact(value: Any) -> Any:
     """Facts as JSON, no digit lost."""
+    if isinstance(value, Record):
+        return exact(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: exact(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):

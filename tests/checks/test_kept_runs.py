@@ -8,6 +8,7 @@ from gpubalance.checks.verdict import Judgement, judge
 from tests.reports.helpers import KEPT, kept
 
 FOUND = {
+    "h200x1-healthy": ("pass", set()),
     "h200x2-healthy": ("pass", set()),
     "h200x2-slow": ("fail", {"straggler"}),
     "h200x2-sleep": ("fail", {"straggler"}),
