@@ -384,7 +384,10 @@ def test_a_script_without_a_guard_runs_once_and_gets_the_verdict_of_the_command(
 
 
 @pytest.mark.parametrize("profile", ["h200x2", "sick", "lost_card"])
-def test_a_look_from_python_is_the_look_of_the_command(tmp_path: Path, profile: str) -> None:
+def test_a_look_from_python_is_the_look_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str
+) -> None:
+    monkeypatch.setattr(api.probe_story, "LOOK_PAUSE_S", 0.0)
     probed = gpubalance.probe(simulate=profile, out=tmp_path / "probe.json")
     command = subprocess.run(
         [sys.executable, "-m", "gpubalance", "probe", "--simulate", profile, "--json"],

@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from gpubalance.launch.stacks import ask, await_answers, main_thread_at
-from tests.support import command_environment
+from tests.support import command_environment, eventually
 
 IN_C = """
 import ctypes, sys, threading
@@ -18,10 +20,10 @@ from pathlib import Path
 from gpubalance.child import answer_with_stacks
 answer_with_stacks(Path(sys.argv[1]))
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-def stuck():
-    ctypes.PyDLL(None).pause()  # keeps the interpreter's lock, as a driver's call may
-print("ready", flush=True)
-stuck()
+def stuck(pause):
+    print("ready", flush=True)
+    pause()
+stuck(ctypes.PyDLL(None).pause)  # keeps the interpreter's lock, as a driver's call may
 """
 
 
@@ -32,6 +34,7 @@ def test_a_process_inside_a_call_that_keeps_the_interpreters_lock_answers(tmp_pa
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)  # in pause()
         assert ask({3: process.pid}) == {3}
         answers = await_answers({3: path}, time.monotonic() + 20)
         process.kill()
