@@ -37,7 +37,13 @@ def check_links(run: Run, facts: Facts) -> list[Finding]:
     found = [*_data(run), *down]
     if facts.links is None or not facts.links.peers:
         return found
-    return [*found, *_slow_links(run, facts.links), *_against_limit(run, facts.links), *_no_access(run)]
+    return [*found, *_slow_links(run, facts.links, _cost(facts)), *_against_limit(run, facts.links), *_no_access(run)]
+
+
+def _cost(facts: Facts) -> tuple[str, ...]:
+    """What the slowest link costs, where training shows it; no rank is slow by it, all wait for it alike."""
+    link = facts.first.balance.link if facts.first is not None else None
+    return () if link is None or link >= 100 else (f"the slowest link costs {percent(1 - link / 100)} of the step rate",)
 
 
 def _data(run: Run) -> Iterator[Finding]:
@@ -91,9 +97,10 @@ def _uneven_nvlinks(run: Run) -> Iterator[Finding]:
                 )
 
 
-def _slow_links(run: Run, facts: LinkFacts) -> list[Finding]:
+def _slow_links(run: Run, facts: LinkFacts, cost: tuple[str, ...]) -> list[Finding]:
     warn, fail = gates_of(run).pair("link")
-    found = [_slow(run, slow, warn, fail) for slow in facts.slow]
+    found = [_slow(run, slow, warn, fail, cost if slow.confirmed else ()) for slow in facts.slow[:1]]
+    found += [_slow(run, slow, warn, fail, ()) for slow in facts.slow[1:]]
     judged = [peer.ratio for peer in facts.peers if peer.ratio is not None]
     if not judged:
         alone = "no two links here are of one class, and NVML does not say more"
@@ -110,7 +117,7 @@ def _slow_links(run: Run, facts: LinkFacts) -> list[Finding]:
     return [Finding("link", State.PASS, text, evidence=note, required=True)]
 
 
-def _slow(run: Run, slow: Slow, warn: float, fail: float) -> Finding:
+def _slow(run: Run, slow: Slow, warn: float, fail: float, cost: tuple[str, ...]) -> Finding:
     state = State.FAIL if slow.least_behind > fail else State.WARN
     if not slow.confirmed:
         state = State.UNKNOWN
@@ -125,6 +132,7 @@ def _slow(run: Run, slow: Slow, warn: float, fail: float) -> Finding:
         expected=f"at most {percent(warn)} less than its peers of the same class ({slow.copies[0].link.name}); "
         f"fails above {percent(fail)}",
         evidence=(
+            *cost,
             f"seen in each of {looks} looks" if slow.confirmed else f"only {looks} of {LOOKS} looks were taken",
             *_up(run, slow),
             *(["with two devices no link can stand out; which direction is the abnormal one needs a baseline"] * two),

@@ -12,7 +12,7 @@ from gpubalance.record.links import DeviceCopies, HostPair
 from gpubalance.record.run import Phase, Run
 from gpubalance.record.samples import DeviceSamples, Samples
 from gpubalance.testing.link_runs import joined_gpus, link_run, make_links, make_peer, with_links
-from gpubalance.testing.runs import make_gpu, make_node, make_run
+from gpubalance.testing.runs import make_attempt, make_gpu, make_node, make_run, steady
 from tests.analysis.test_links import ONE_OF_18, column, row
 from tests.checks.helpers import all_of, evidence, look, one
 
@@ -48,6 +48,17 @@ def test_one_dead_link_of_18() -> None:
     assert found.observed == "373.1 GB/s, peers 395.0 GB/s"
     assert found.expected == ("at most 3 % less than its peers of the same class (18 NVLinks); fails above 10 %")
     assert "seen in each of 4 looks" in evidence(found)
+
+
+def test_what_the_slowest_link_costs_is_said_once_and_only_where_training_shows_it() -> None:
+    slow = {(2, 5): 0.8, (5, 2): 0.8, (0, 1): 0.9, (1, 0): 0.9}
+    attempt = make_attempt(steady([100.0] * 8), transfer_ms=20.0, overlapped_ms=110.0)
+    trained = all_of(with_links(make_run([attempt]), make_links(8, slow)), "link")
+    assert [line for line in trained[0].evidence if "costs" in line] == [
+        "the slowest link costs 3.6 % of the step rate"  # 4 of 110 ms, by hand in test_links of the analysis
+    ]
+    assert not [line for each in trained[1:] for line in each.evidence if "costs" in line]
+    assert "costs" not in evidence(one(link_run(8, {(2, 5): 0.8, (5, 2): 0.8}), "link"))
 
 
 SENTENCES = {
