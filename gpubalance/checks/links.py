@@ -43,7 +43,9 @@ def check_links(run: Run, facts: Facts) -> list[Finding]:
 def _cost(facts: Facts) -> tuple[str, ...]:
     """What the slowest link costs, where training shows it; no rank is slow by it, all wait for it alike."""
     link = facts.first.balance.link if facts.first is not None else None
-    return () if link is None or link >= 100 else (f"the slowest link costs {percent(1 - link / 100)} of the step rate",)
+    return (
+        () if link is None or link >= 100 else (f"the slowest link costs {percent(1 - link / 100)} of the step rate",)
+    )
 
 
 def _data(run: Run) -> Iterator[Finding]:
