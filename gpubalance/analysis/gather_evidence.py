@@ -29,7 +29,7 @@ def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps) -> RankEvidence:
     columns = _columns_in(run, window)
     medians, units = steps.medians(), steps.units
     device, fresh = _device_ms(run, attempt)
-    wall, busy = _host_ms(attempt, steps.blocks)
+    away, busy = _off_and_on_cores(attempt, steps)
     probes = {probe.device: probe for probe in run.probes}
 
     def by(values: Sequence[float | None] | Array, *, slow_is_low: bool = False) -> ByRank:
@@ -64,7 +64,7 @@ def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps) -> RankEvidence:
             slow_is_low=True,
         ),
         launch=by(of_probe(lambda probe: probe.launch_us)),
-        blocked=by(np.median(wall - busy - steps.fence.mean(axis=2) - steps.transfer.mean(axis=2), axis=1) / units),
+        blocked=by(np.median(away, axis=1) / units),
         busy=by(np.median(busy, axis=1) / units),
         involuntary=by([_involuntary_per_s(rank) for rank in attempt.ranks]),
         queued=by(np.array([_queued_ms(rank, attempt.steps_per_block) for rank in attempt.ranks]) / units),
@@ -132,14 +132,18 @@ def _stage_ms(attempt: DdpAttempt, stage: str, blocks: int) -> Array:
     return np.median(_rows([rank.stages_ms.get(stage, ()) for rank in attempt.ranks], blocks), axis=1)
 
 
-def _host_ms(attempt: DdpAttempt, blocks: int) -> tuple[Array, Array]:
-    """(ranks, blocks) of wall and of CPU time, ms a step; NaN where it was not read.
+def _off_and_on_cores(attempt: DdpAttempt, steps: Steps) -> tuple[Array, Array]:
+    """(ranks, blocks) each: ms a step of compute without a core and with one; NaN where it was not measured.
 
-    A transfer uses some CPU as well, which makes the rest of its wall time too small by the same on every rank.
+    Older runs know the CPU time of the whole process alone, in which gloo moves gradients as well.
     """
-    wall = _rows([[host.wall_s for host in rank.host] for rank in attempt.ranks], blocks)
-    busy = _rows([[host.cpu_s for host in rank.host] for rank in attempt.ranks], blocks)
-    return 1000 * wall / attempt.steps_per_block, 1000 * busy / attempt.steps_per_block
+    on = _rows([rank.busy_ms for rank in attempt.ranks], steps.blocks)
+    if not np.isnan(on).all():
+        return steps.block_medians() - on, on
+    wall = _rows([[host.wall_s for host in rank.host] for rank in attempt.ranks], steps.blocks)
+    on = _rows([[host.cpu_s for host in rank.host] for rank in attempt.ranks], steps.blocks)
+    wall, on = (1000 * seconds / attempt.steps_per_block for seconds in (wall, on))
+    return wall - on - steps.fence.mean(axis=2) - steps.transfer.mean(axis=2), on
 
 
 def _rows(values: Sequence[Sequence[float]], blocks: int) -> Array:

@@ -244,6 +244,7 @@ def _rank_steps(
         overlapped_step_ms=[event["step_ms"] for event in _named(lines, "overlapped")],
         loss=next((event["loss"] for event in _named(lines, "ddp_end")), None),
         stages_ms={stage: [block["stages_ms"][stage] for block in blocks] for stage in STAGES} if staged else {},
+        busy_ms=[block["busy_ms"] for block in blocks] if all("busy_ms" in block for block in blocks) else [],
         host=[HostUse(**block["host"]) for block in blocks] if staged else [],
         collector_ms=collector[0]["collector_ms"] if collector else None,
         device_step_ms=device_step[0]["device_step_ms"] if device_step else None,

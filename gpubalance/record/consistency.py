@@ -92,6 +92,8 @@ def _stages(run: Run) -> Iterator[str]:
                 yield f"{place}: stages_ms has not one value a block"
             if any(value < 0 for values in steps.stages_ms.values() for value in values):
                 yield f"{place}: stages_ms holds a time below 0"
+            if len(steps.busy_ms) not in (0, blocks) or any(value < 0 for value in steps.busy_ms):
+                yield f"{place}: busy_ms has not one value a block, 0 or more"
             if len(steps.host) not in (0, blocks):
                 yield f"{place}: host has not one entry a block"
             if any(value is not None and value < 0 for use in steps.host for value in use.model_dump().values()):

@@ -67,6 +67,9 @@ class RankSteps(Record):
     device_step_missing: str | None = None
     host: list[HostUse] = Field(default_factory=list)
     """One a fenced block. Empty in older runs."""
+    busy_ms: list[float] = Field(default_factory=list)
+    """CPU time of the thread that steps within compute: the median over a block's steps, one value a fenced block. On a
+    CPU the rest of compute is time without a core. Empty in older runs."""
     collector_ms: float | None = None
     """Median compute of one more fenced block, with Python's garbage collector on."""
 

@@ -103,6 +103,7 @@ def _attempt(traces: Sequence[Traces], number: int, *, on_cpu: bool) -> DdpAttem
                 "samples_per_step": seen.samples,
                 "stages_ms": {stage: [ms] * len(rank.fenced) for stage, ms in seen.stages_ms.items()},
                 "device_step_ms": None if on_cpu else seen.device_ms,
+                "busy_ms": [seen.compute_ms - seen.blocked_ms] * len(rank.fenced),
                 "host": [_host_use(seen, np.mean(b.fence_ms) + np.mean(b.transfer_ms), attempt) for b in rank.fenced],
             }
         )

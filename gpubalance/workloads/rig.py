@@ -199,6 +199,7 @@ class Rig:
             fence_ms=times.fence,
             transfer_ms=times.transfer,
             stages_ms={stage: round(statistics.median(values), 4) for stage, values in times.stages.items()},
+            busy_ms=round(statistics.median(times.busy), 4),
             host=host,
         )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,15 +70,20 @@ class BlockTimes:
     fence: list[float]
     transfer: list[float]
     stages: dict[str, list[float]]
+    busy: list[float]
+    """CPU time of this thread within compute."""
 
 
 @dataclass(frozen=True)
 class StepMarks:
-    """One fenced step. `left` is where the step before left its transfer; `input_ns` is the host's own time."""
+    """One fenced step. `left` is where the step before left its transfer; `input_ns` is the host's own time, `busy_ns`
+    the CPU time of this thread until the fence.
+    """
 
     left: Mark
     updated: Mark
     input_ns: int
+    busy_ns: int
     fetched: Mark
     copied: Mark
     forwarded: Mark
@@ -110,6 +116,7 @@ def fenced_block(step: FencedStep, clock: Clock, fences: FenceCounter, steps: in
     On a GPU the host only enqueues; it waits once, at the end. There a mark is an event of about 2 us.
     """
     left = updated = clock.mark()
+    begun_ns = time.thread_time_ns()
     marks = []
     for _ in range(steps):
         asked_ns = clock.host_ns(updated)
@@ -122,13 +129,15 @@ def fenced_block(step: FencedStep, clock: Clock, fences: FenceCounter, steps: in
         forwarded = clock.mark()
         step.backward()
         reached = clock.mark()
+        busy_ns = time.thread_time_ns() - begun_ns
         with fences.entering(ALL_REDUCE):
             step.fence()
         met = clock.mark()
         with fences.entering(ALL_REDUCE):
             step.transfer()
         done = clock.mark()
-        marks.append(StepMarks(left, updated, input_ns, fetched, copied, forwarded, reached, met, done))
+        begun_ns = time.thread_time_ns()
+        marks.append(StepMarks(left, updated, input_ns, busy_ns, fetched, copied, forwarded, reached, met, done))
         step.update()
         left, updated = done, clock.mark()
     with fences.entering(WAIT):
@@ -144,6 +153,7 @@ def _block_times(marks: Sequence[StepMarks], clock: Clock) -> BlockTimes:
         compute=between("left", "reached"),
         fence=between("reached", "met"),
         transfer=between("met", "done"),
+        busy=[round(each.busy_ns / 1e6, 4) for each in marks],
         stages={
             "update": between("left", "updated"),
             "input": [round(each.input_ns / 1e6, 4) for each in marks],

@@ -71,6 +71,23 @@ def test_more_work_on_a_machine_that_lacks_cores_is_still_more_work() -> None:
     assert (found.cause, found.coverage) == ("device_work", pytest.approx(1.0, abs=0.05))
 
 
+def test_gradients_that_are_moved_by_the_cores_hide_no_sleep() -> None:
+    """Two ranks on two cores, a sleep of 5.44 ms: the CPU time of a whole process says 51 %, that of its compute 97 %."""
+    peer = Traces({"update": 0.3, "input": 0.0, "copy": 0.0, "forward": 2.2, "backward": 3.1})
+    slow = replace(peer.longer(forward=5.6), blocked_ms=5.44)
+    (found,) = attributions([peer, slow], on_cpu=True)
+    assert (found.cause, found.coverage) == ("host", pytest.approx(5.44 / 5.6, abs=0.02))
+
+
+def test_older_runs_know_the_cpu_time_of_the_process_alone() -> None:
+    peer = Traces({"update": 0.3, "input": 0.0, "copy": 0.0, "forward": 2.2, "backward": 3.1})
+    slow = replace(peer.longer(forward=5.6), blocked_ms=5.44)
+    run = run_with([peer, slow], on_cpu=True)
+    ranks = [rank.model_copy(update={"busy_ms": []}) for rank in run.ddp[0].ranks]
+    older = run.model_copy(update={"ddp": [run.ddp[0].model_copy(update={"ranks": ranks})]})
+    assert [each.cause for each in first_of(older).attributions] == ["host"]
+
+
 def test_a_sleep_on_a_machine_that_lacks_cores_is_still_the_host() -> None:
     peer = replace(HEALTHY, blocked_ms=67.0, involuntary_per_s=110.0)
     slow = replace(peer.longer(forward=100.0), blocked_ms=167.0, involuntary_per_s=110.0)

@@ -146,6 +146,12 @@ BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
     ("no compute", lambda d: ranks(d)[0]["fenced"][0]["compute_ms"].__setitem__(0, 0.0), "ddp: compute_ms is 0"),
     ("overlapped", lambda d: ranks(d)[0].update(overlapped_step_ms=[-1.5]), "ddp: overlapped_step_ms is -1.5"),
     ("units", lambda d: ranks(d)[0].update(units_per_step=0.0), "ddp: units_per_step is 0"),
+    ("a block without its CPU time", lambda d: staged(d).update(busy_ms=[1.0]), "ddp.0.ranks.1: busy_ms has not one "),
+    (
+        "CPU time below 0",
+        lambda d: staged(d).update(busy_ms=[1.0, -1.0]),
+        "ddp.0.ranks.1: busy_ms has not one value a ",
+    ),
     ("no stage", lambda d: staged(d)["stages_ms"].pop("copy"), "ddp.0.ranks.1: stages_ms has not the stages update, "),
     (
         "another stage",

@@ -158,6 +158,8 @@ def test_the_stages_of_every_real_step_on_the_cpu_add_up_to_its_compute(log: Ran
         times = fenced_block(Alone(step), context.clock, FenceCounter(log), 30)
     for compute, *stages in zip(times.compute, *times.stages.values(), strict=True):
         assert sum(stages) == pytest.approx(compute, abs=6 * 0.00005)
+    for compute, busy in zip(times.compute, times.busy, strict=True):
+        assert 0 < busy <= compute - 0.2 - 0.1 + 0.001  # a thread that sleeps uses no core
     assert min(times.stages["input"]) >= 0.2
     assert min(times.stages["forward"]) >= 0.1
     assert min(times.stages["copy"]) > 0
