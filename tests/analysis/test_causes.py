@@ -72,7 +72,7 @@ def test_more_work_on_a_machine_that_lacks_cores_is_still_more_work() -> None:
 
 
 def test_gradients_that_are_moved_by_the_cores_hide_no_sleep() -> None:
-    """Two ranks on two cores, a sleep of 5.44 ms: the CPU time of a whole process says 51 %, that of its compute 97 %."""
+    """Two ranks on two cores, a sleep of 5.44 ms: CPU time of the process says 51 %, that of compute 97 %."""
     peer = Traces({"update": 0.3, "input": 0.0, "copy": 0.0, "forward": 2.2, "backward": 3.1})
     slow = replace(peer.longer(forward=5.6), blocked_ms=5.44)
     (found,) = attributions([peer, slow], on_cpu=True)
