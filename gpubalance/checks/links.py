@@ -55,7 +55,7 @@ def _data(run: Run) -> Iterator[Finding]:
     for peer in wrong:
         yield _wrong(run, peer)
     if checked and not wrong:
-        text = f"{counted(len(checked), 'copy').replace('copys', 'copies')} between devices brought the right bytes"
+        text = f"{len(checked)} {'copy' if len(checked) == 1 else 'copies'} between devices brought the right bytes"
         yield Finding("link_data", State.PASS, text, required=True)
 
 
