@@ -1,7 +1,8 @@
 """Settings that all tests share."""
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,11 +10,34 @@ import pytest
 from hypothesis import settings
 
 from gpubalance.launch import lock
+from tests import turns
 from tests.command import LOCK_VARIABLE
+from tests.turns import turn
 
 # The same examples each time, so that a failure is a change and not luck; no deadline on shared machines.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+MOST_WORKERS = 4
+WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker a core for the suite as it stands; what somebody chooses from it runs in one process."""
+    addopts = config.getini("addopts")
+    as_it_stands = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if not as_it_stands or config.option.collectonly or config.option.markexpr != addopts[addopts.index("-m") + 1]:
+        return 0
+    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that times real ranks has the machine for itself, beginning with its fixtures."""
+    if WORKER_VARIABLE not in os.environ:
+        return (yield)
+    with turn(Path(turns.__file__), Path(__file__), alone=item.get_closest_marker("ranks") is not None):
+        return (yield)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -253,7 +253,11 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "values", "words"), WRONG, ids=lambda value: str(value)[:40])
+def readable(value: object) -> str:
+    return str(getattr(value, "__name__", value))[:40]
+
+
+@pytest.mark.parametrize(("function", "values", "words"), WRONG, ids=readable)
 def test_a_wrong_argument_is_wrong_use_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, function: Callable[..., object], values: dict[str, Any], words: str
 ) -> None:

@@ -40,8 +40,8 @@ class Part:
     """What was seen, as the subject of a sentence."""
     more: tuple[str, ...] = ()
     """What corroborates it."""
-    decides: bool = True
-    """False for what may be a consequence as well as a cause: it is told, and never named."""
+    doubt: str = ""
+    """Why it may be a consequence as well as a cause: then it is told, and never named."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def attributed(rank: int, excess: float, found: Sequence[Part]) -> Attribution:
     parts = sorted((part for part in found if part.coverage >= NEGLIGIBLE), key=lambda part: -part.coverage)
     covered: dict[CauseKind, float] = {}
     for part in parts:
-        if part.decides:
+        if not part.doubt:
             covered[part.kind] = covered.get(part.kind, 0.0) + part.coverage
     cause = max(covered, key=lambda kind: covered[kind], default=None)
     if cause is None or covered[cause] < EXPLAINS:

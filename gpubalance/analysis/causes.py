@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from gpubalance.analysis.attribution import Attribution, Part, attributed
-from gpubalance.analysis.causes_clock import low_clock
 from gpubalance.analysis.causes_device import device_time
 from gpubalance.analysis.causes_host import copying, cpu_parts, fetching, rest_of_host, slow_numa_node
+from gpubalance.analysis.causes_transient import transient_attribution
 from gpubalance.analysis.gather_evidence import rank_evidence
 from gpubalance.analysis.rank_evidence import RankEvidence
 from gpubalance.analysis.steps import Steps
@@ -48,7 +46,7 @@ def attribute_causes(
     found = [_of_slow_rank(seen, speed, node) for speed in slow[:MOST_EXPLAINED]]
     found += [one for rank in more if rank not in named and (one := _of_more_data(seen, rank)) is not None]
     if transient.rank is not None and transient.rank not in named:
-        found.append(_of_transient(seen, steps, transient.rank))
+        found.append(transient_attribution(seen, steps, transient.rank))
     return tuple(found)
 
 
@@ -81,15 +79,3 @@ def _of_more_data(seen: RankEvidence, rank: int) -> Attribution | None:
     samples = seen.attempt.ranks[rank].samples_per_step / seen.run.plan.per_rank_batch
     coverage = min(1.0, max(0.0, (excess - max(0.0, slower)) / excess))
     return attributed(rank, excess, [Part("data_imbalance", coverage, f"{samples:.2f} x the data of a rank")])
-
-
-def _of_transient(seen: RankEvidence, steps: Steps, rank: int) -> Attribution:
-    """Slow now and then: the excess is its mean step over its median one, and only its clock can be laid beside it."""
-    own = steps.compute[rank].ravel()
-    excess = float(own.mean() / np.median(own) - 1)
-    clock = low_clock(seen, rank)
-    if excess <= 0 or clock is None:
-        return attributed(rank, max(0.0, excess), ())
-    heat = min(1.0, clock.slower * clock.held.get("thermal", 0.0) / excess)
-    text = f"thermal slowdown now and then, clock {clock.own_mhz:.0f} of {clock.peers_mhz:.0f} MHz"
-    return attributed(rank, excess, [Part("thermal", heat, text)])

@@ -28,6 +28,8 @@ ALL_BITS = 2**32 - 1
 CAPPED_ALIKE = 0.20
 """Peers are as capped when their share of capped samples is less than this below. Ours."""
 
+CAPPED_TOO = "its peers are as capped: this may follow from its work"
+
 CORROBORATED = 0.5
 """Another measure of the device must show at least this share of the slowness; ours."""
 
@@ -107,7 +109,8 @@ def clock_parts(seen: RankEvidence, rank: int, excess: float, clock: LowClock | 
             found.append(Part(kind, coverage, _heat(clock), _violation(seen, rank)))
         elif _is_limited(seen, rank, kind, clock, excess):
             text = _power(seen, rank, clock) if kind == "power_cap" else _limit(seen, rank, clock)
-            found.append(Part(kind, coverage, text, decides=kind != "power_cap" or not _alike(seen, rank, clock)))
+            doubt = CAPPED_TOO if kind == "power_cap" and _alike(seen, rank, clock) else ""
+            found.append(Part(kind, coverage, text, doubt=doubt))
     return found
 
 

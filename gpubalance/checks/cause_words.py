@@ -91,5 +91,5 @@ def _leading(attribution: Attribution) -> Part:
 
 
 def _said(part: Part) -> str:
-    doubt = "" if part.decides else " (its peers are as capped: this may follow from its work)"
+    doubt = f" ({part.doubt})" if part.doubt else ""
     return f"{NAMES[part.kind]}: {part.evidence}{doubt}"

@@ -12,6 +12,7 @@ from gpubalance.record.links import Links
 from gpubalance.record.rank_log import Event
 from gpubalance.record.run import Phase, Skipped
 from gpubalance.record.timings import (
+    BUSY,
     STAGES,
     CollectiveRow,
     DataParallelResult,
@@ -244,12 +245,20 @@ def _rank_steps(
         overlapped_step_ms=[event["step_ms"] for event in _named(lines, "overlapped")],
         loss=next((event["loss"] for event in _named(lines, "ddp_end")), None),
         stages_ms={stage: [block["stages_ms"][stage] for block in blocks] for stage in STAGES} if staged else {},
+        means_ms=_means(blocks),
         busy_ms=[block["busy_ms"] for block in blocks] if all("busy_ms" in block for block in blocks) else [],
         host=[HostUse(**block["host"]) for block in blocks] if staged else [],
         collector_ms=collector[0]["collector_ms"] if collector else None,
         device_step_ms=device_step[0]["device_step_ms"] if device_step else None,
         device_step_missing=device_step[0]["device_step_missing"] if device_step else None,
     )
+
+
+def _means(blocks: Sequence[Event]) -> dict[str, list[float]]:
+    """By stage, and of the thread's CPU time; empty where a block lacks them."""
+    if not all("means_ms" in block for block in blocks):
+        return {}
+    return {name: [block["means_ms"][name] for block in blocks] for name in (*STAGES, BUSY)}
 
 
 def _data_parallel(events: Events) -> DataParallelResult | None:

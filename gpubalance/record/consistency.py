@@ -4,13 +4,13 @@ something else, and whoever judges a run relies on this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpubalance.record.against import HISTORY_IDS
 from gpubalance.record.gates import gates_problem
 from gpubalance.record.link_consistency import link_problems
 from gpubalance.record.run import Run
-from gpubalance.record.timings import STAGES, DdpAttempt
+from gpubalance.record.timings import BUSY, STAGES, DdpAttempt
 
 
 def contradiction(run: Run) -> str | None:
@@ -86,18 +86,25 @@ def _stages(run: Run) -> Iterator[str]:
         for steps in attempt.ranks:
             place = f"ddp.{index}.ranks.{steps.rank}"
             blocks = len(steps.fenced)
-            if steps.stages_ms and set(steps.stages_ms) != set(STAGES):
-                yield f"{place}: stages_ms has not the stages {', '.join(STAGES)}"
-            if any(len(values) != blocks for values in steps.stages_ms.values()):
-                yield f"{place}: stages_ms has not one value a block"
-            if any(value < 0 for values in steps.stages_ms.values() for value in values):
-                yield f"{place}: stages_ms holds a time below 0"
+            yield from _times_by_name(f"{place}: stages_ms", steps.stages_ms, STAGES, blocks)
+            yield from _times_by_name(f"{place}: means_ms", steps.means_ms, (*STAGES, BUSY), blocks)
             if len(steps.busy_ms) not in (0, blocks) or any(value < 0 for value in steps.busy_ms):
                 yield f"{place}: busy_ms has not one value a block, 0 or more"
             if len(steps.host) not in (0, blocks):
                 yield f"{place}: host has not one entry a block"
             if any(value is not None and value < 0 for use in steps.host for value in use.model_dump().values()):
                 yield f"{place}: host holds a number below 0"
+
+
+def _times_by_name(
+    place: str, times: Mapping[str, Sequence[float]], names: Sequence[str], blocks: int
+) -> Iterator[str]:
+    if times and set(times) != set(names):
+        yield f"{place} has not the stages {', '.join(names)}"
+    if any(len(values) != blocks for values in times.values()):
+        yield f"{place} has not one value a block"
+    if any(value < 0 for values in times.values() for value in values):
+        yield f"{place} holds a time below 0"
 
 
 def _samples(run: Run) -> Iterator[str]:

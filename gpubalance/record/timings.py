@@ -28,6 +28,9 @@ class FencedBlock(Record):
 STAGES = ("update", "input", "copy", "forward", "backward")
 """Parts of compute in the order in which a fenced step runs them."""
 
+BUSY = "busy"
+"""CPU time of the thread that steps, beside the stages."""
+
 
 class HostUse(Record):
     """What the host spent on one rank's process during one fenced block (getrusage, all its threads)."""
@@ -70,6 +73,9 @@ class RankSteps(Record):
     busy_ms: list[float] = Field(default_factory=list)
     """CPU time of the thread that steps within compute: the median over a block's steps, one value a fenced block. On a
     CPU the rest of compute is time without a core. Empty in older runs."""
+    means_ms: dict[str, list[float]] = Field(default_factory=dict)
+    """The same stages, and `busy`, as means over a block's steps: what lies above the medians of all blocks is time of
+    steps that are slow now and then. Empty in older runs."""
     collector_ms: float | None = None
     """Median compute of one more fenced block, with Python's garbage collector on."""
 

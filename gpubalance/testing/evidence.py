@@ -13,11 +13,13 @@ import numpy as np
 
 from gpubalance.record.run import Run
 from gpubalance.record.samples import CounterReading, DeviceSamples, ProcessMemory, Samples
-from gpubalance.record.timings import DdpAttempt, DeviceProbe, HostUse
+from gpubalance.record.timings import BUSY, DdpAttempt, DeviceProbe, HostUse
 from gpubalance.testing.runs import make_attempt, make_run, steady
 
 STAGES_MS = {"update": 5.0, "input": 1.0, "copy": 1.0, "forward": 33.0, "backward": 60.0}
 COMPUTE_MS = 100.0
+STEPS = 6
+"""Of a block."""
 CLOCK_MHZ = 1755.0
 BUSY_WATTS, CAP_BIT = 690.0, 0x4
 FENCED_BEGIN_S, FENCED_END_S, DDP_BEGIN_S, DDP_END_S = 6.0, 12.0, 5.0, 15.0
@@ -29,6 +31,8 @@ class Traces:
     """What one rank and its device show. The defaults are those of a healthy one."""
 
     stages_ms: Mapping[str, float] = field(default_factory=lambda: dict(STAGES_MS))
+    now_and_then_ms: Mapping[str, float] = field(default_factory=dict)
+    """Further ms of a stage, and of CPU time (`busy`), in the first step of each block."""
     device_ms: float | None = 95.0
     clock_mhz: float = CLOCK_MHZ
     reasons: tuple[int, ...] = (CAP_BIT,)
@@ -92,8 +96,11 @@ def run_with(traces: Sequence[Traces], *, on_cpu: bool = False, attempts: int = 
 
 
 def _attempt(traces: Sequence[Traces], number: int, *, on_cpu: bool) -> DdpAttempt:
+    compute = steady([seen.compute_ms for seen in traces], steps=STEPS, noise=0.002, seed=number)
+    for own, seen in zip(compute, traces, strict=True):
+        own[:, 0] += sum(seen.now_and_then_ms.get(stage, 0.0) for stage in STAGES_MS)
     attempt = make_attempt(
-        steady([seen.compute_ms for seen in traces], steps=6, noise=0.002, seed=number),
+        compute,
         attempt=number,
         units=[seen.units for seen in traces],
     )
@@ -104,12 +111,18 @@ def _attempt(traces: Sequence[Traces], number: int, *, on_cpu: bool) -> DdpAttem
                 "stages_ms": {stage: [ms] * len(rank.fenced) for stage, ms in seen.stages_ms.items()},
                 "device_step_ms": None if on_cpu else seen.device_ms,
                 "busy_ms": [seen.compute_ms - seen.blocked_ms] * len(rank.fenced),
+                "means_ms": {name: [ms] * len(rank.fenced) for name, ms in _means(seen).items()},
                 "host": [_host_use(seen, np.mean(b.fence_ms) + np.mean(b.transfer_ms), attempt) for b in rank.fenced],
             }
         )
         for rank, seen in zip(attempt.ranks, traces, strict=True)
     ]
     return attempt.model_copy(update={"ranks": ranks})
+
+
+def _means(seen: Traces) -> dict[str, float]:
+    usual = {**seen.stages_ms, BUSY: seen.compute_ms - seen.blocked_ms}
+    return {name: ms + seen.now_and_then_ms.get(name, 0.0) / STEPS for name, ms in usual.items()}
 
 
 def _host_use(seen: Traces, waits_ms: float, attempt: DdpAttempt) -> HostUse:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from gpubalance.record.timings import BUSY
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.extra_work import ExtraWork
 from gpubalance.workloads.graph import graph_step
@@ -200,6 +201,9 @@ class Rig:
             transfer_ms=times.transfer,
             stages_ms={stage: round(statistics.median(values), 4) for stage, values in times.stages.items()},
             busy_ms=round(statistics.median(times.busy), 4),
+            means_ms={
+                name: round(statistics.fmean(values), 4) for name, values in (*times.stages.items(), (BUSY, times.busy))
+            },
             host=host,
         )
 

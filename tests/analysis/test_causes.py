@@ -8,8 +8,11 @@ from itertools import combinations
 import pytest
 
 from gpubalance.analysis.attribution import Attribution, Part, attributed
+from gpubalance.analysis.causes_clock import CAPPED_TOO
+from gpubalance.analysis.causes_transient import PAUSED_OR_BUSY
 from gpubalance.record.run import Run
 from gpubalance.record.samples import QuotaReading
+from gpubalance.record.timings import BUSY
 from gpubalance.testing.evidence import Traces, run_with
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.analysis.cause_cases import (
@@ -172,7 +175,7 @@ def test_a_power_cap_on_all_is_no_cause() -> None:
     """All are capped as often, under the same limit, and one of them has the lower clock: told, not named."""
     found = of_slow(replace(HEALTHY.lower_clock(20.0, 0x4), gemm_tflops=550.0))
     assert found.cause is None
-    assert [(part.kind, part.decides) for part in found.parts] == [("power_cap", False)]
+    assert [(part.kind, part.doubt) for part in found.parts] == [("power_cap", CAPPED_TOO)]
 
 
 def test_a_cap_where_peers_have_none_is_a_cause_if_the_device_is_slow_at_anything() -> None:
@@ -409,6 +412,57 @@ def test_a_leader_of_a_transient_loss_is_looked_at() -> None:
     assert (found.rank, found.cause, found.excess) == (3, None, pytest.approx(0.10))
 
 
+# Now and then: 60 ms more in one step of six are 10 ms a step, 10 % of 100 ms
+
+
+def now_and_then(seen: Traces, *, on_cpu: bool = False) -> Attribution:
+    (found,) = first_of(run_with(among(seen), on_cpu=on_cpu)).attributions
+    return found
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize(("stage", "cause"), [("input", "input_pipeline"), ("copy", "pcie")])
+def test_input_and_copies_that_take_longer_now_and_then_are_named(stage: str, cause: str, on_cpu: bool) -> None:
+    found = now_and_then(replace(HEALTHY, now_and_then_ms={stage: 60.0 if not on_cpu else 600.0}), on_cpu=on_cpu)
+    assert (found.cause, found.coverage) == (cause, pytest.approx(1.0, abs=0.02))
+    assert found.excess == pytest.approx(1.0 if on_cpu else 0.1, rel=0.02)
+
+
+def test_a_device_that_is_slow_now_and_then_is_told_and_not_explained() -> None:
+    found = now_and_then(replace(HEALTHY, now_and_then_ms={"forward": 60.0}))
+    (part,) = found.parts
+    assert (found.cause, part.kind, part.doubt) == (None, "device_work", PAUSED_OR_BUSY)
+    assert part.evidence == "longer steps now and then (stage forward)"
+    assert part.coverage == pytest.approx(1.0, abs=0.02)
+
+
+def test_on_the_cpu_more_work_in_some_steps_is_told_from_time_without_a_core() -> None:
+    work = {"forward": 600.0, BUSY: 600.0}
+    assert now_and_then(replace(HEALTHY, now_and_then_ms=work), on_cpu=True).cause == "device_work"
+    asleep = {"forward": 600.0}
+    assert now_and_then(replace(HEALTHY, now_and_then_ms=asleep), on_cpu=True).cause == "host"
+    half = {"forward": 600.0, BUSY: 300.0}
+    mixed = now_and_then(replace(HEALTHY, now_and_then_ms=half), on_cpu=True)
+    assert mixed.cause is None
+    assert kinds(mixed) == {"device_work": pytest.approx(0.5, abs=0.02), "host": pytest.approx(0.5, abs=0.02)}
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_who_stands_in_line_for_a_core_now_and_then_shares_it(on_cpu: bool) -> None:
+    longer = 600.0 if on_cpu else 60.0
+    peers = replace(HEALTHY, queued_ms=0.5)
+    seen = replace(HEALTHY, now_and_then_ms={"forward": longer}, queued_ms=0.5 + 0.9 * longer / 6)
+    (found,) = first_of(run_with([peers, peers, seen, peers], on_cpu=on_cpu)).attributions
+    assert (found.rank, found.cause) == (2, "cpu_contention")
+    assert found.coverage == pytest.approx(1.0 if on_cpu else 0.9, abs=0.02)
+
+
+def test_standing_in_line_as_long_as_peers_explains_nothing() -> None:
+    seen = replace(HEALTHY, now_and_then_ms={"forward": 60.0}, queued_ms=9.0)
+    (found,) = first_of(run_with([replace(HEALTHY, queued_ms=9.0)] * 3 + [seen])).attributions
+    assert found.cause is None
+
+
 def test_the_quota_of_the_control_group_stands_beside_host_time() -> None:
     run = run_with(among(host(HEALTHY, 20.0)))
     quota = [QuotaReading(t_s=5.0, periods=100, throttled=10), QuotaReading(t_s=15.0, periods=200, throttled=50)]
@@ -471,7 +525,7 @@ def test_parts_of_one_kind_count_together() -> None:
 
 
 def test_what_may_be_a_consequence_is_never_named() -> None:
-    assert attributed(0, 0.2, [Part("power_cap", 1.0, "cap", decides=False)]).cause is None
+    assert attributed(0, 0.2, [Part("power_cap", 1.0, "cap", doubt="capped as well")]).cause is None
 
 
 def test_parts_stand_by_size_and_small_ones_are_left_out() -> None:

@@ -14,7 +14,7 @@ from gpubalance.errors import UsageError
 from gpubalance.record.consistency import contradiction
 from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
-from gpubalance.record.timings import STAGES
+from gpubalance.record.timings import BUSY, STAGES
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.support import ROOT
 
@@ -55,6 +55,8 @@ def staged(document: Document) -> dict[str, Any]:
     for rank in ranks(document):
         blocks = len(rank["fenced"])
         rank["stages_ms"] = {stage: [1.0] * blocks for stage in STAGES}
+        rank["means_ms"] = {name: [1.0] * blocks for name in (*STAGES, BUSY)}
+        rank["busy_ms"] = [1.0] * blocks
         rank["host"] = [dict(use) for _ in range(blocks)]
     steps: dict[str, Any] = ranks(document)[1]
     return steps
@@ -167,6 +169,17 @@ BROKEN: list[tuple[str, Callable[[Document], Any], str]] = [
         "stage below 0",
         lambda d: staged(d)["stages_ms"]["input"].__setitem__(0, -1.0),
         "ddp.0.ranks.1: stages_ms holds a time below 0",
+    ),
+    ("no mean", lambda d: staged(d)["means_ms"].pop(BUSY), "ddp.0.ranks.1: means_ms has not the stages update, "),
+    (
+        "a mean less",
+        lambda d: staged(d)["means_ms"]["copy"].pop(),
+        "ddp.0.ranks.1: means_ms has not one value a block",
+    ),
+    (
+        "mean below 0",
+        lambda d: staged(d)["means_ms"][BUSY].__setitem__(0, -1.0),
+        "ddp.0.ranks.1: means_ms holds a time below 0",
     ),
     ("a host use less", lambda d: staged(d)["host"].pop(), "ddp.0.ranks.1: host has not one entry a block"),
     (
