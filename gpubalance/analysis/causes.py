@@ -29,10 +29,16 @@ MORE_DATA = 0.05
 
 
 def attribute_causes(
-    run: Run, attempt: DdpAttempt, steps: Steps, slow: tuple[RankSpeed, ...], transient: Transient
+    run: Run,
+    attempt: DdpAttempt,
+    steps: Steps,
+    slow: tuple[RankSpeed, ...],
+    transient: Transient,
+    apart: tuple[int, ...] = (),
 ) -> tuple[Attribution, ...]:
     """One attribution for each slow rank (of more than `MOST_EXPLAINED`, for the first of them), for a rank that is
-    given more work, and for the leader of a transient loss. `steps` are those of the attempt.
+    given more work, and for the leader of a transient loss. `steps` are those of the attempt; ranks
+    `apart` are a slow majority, whose peers are the others.
 
     Ranks that wait get none.
     """
@@ -40,7 +46,7 @@ def attribute_causes(
     more = [rank.rank for rank in attempt.ranks if rank.samples_per_step > fewest * (1 + MORE_DATA)]
     if not slow and not more and transient.rank is None:
         return ()
-    seen = rank_evidence(run, attempt, steps)
+    seen = rank_evidence(run, attempt, steps, apart)
     named = {speed.rank for speed in slow}
     node = slow_numa_node(seen, named)
     found = [_of_slow_rank(seen, speed, node) for speed in slow[:MOST_EXPLAINED]]

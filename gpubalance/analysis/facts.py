@@ -145,9 +145,10 @@ def _link_loss(run: Run, links: LinkFacts | None) -> LinkLoss | None:
 
 
 def _with_causes(run: Run, attempt: DdpAttempt, steps: Steps, facts: AttemptFacts) -> AttemptFacts:
+    majority = facts.stragglers.majority
     rising = [rank for rank in facts.stragglers.ranks if rank.state == "developing"]
-    slow = (*facts.stragglers.named, *sorted(rising, key=lambda rank: -rank.last_ratio))
-    found = attribute_causes(run, attempt, steps, slow, facts.transient)
+    slow = majority or (*facts.stragglers.named, *sorted(rising, key=lambda rank: -rank.last_ratio))
+    found = attribute_causes(run, attempt, steps, slow, facts.transient, tuple(speed.rank for speed in majority))
     return replace(facts, attributions=found, not_explained=max(0, len(slow) - MOST_EXPLAINED))
 
 

@@ -17,8 +17,8 @@ from gpubalance.record.samples import Column, CounterReading, ProcessMemory
 from gpubalance.record.timings import STAGES, DdpAttempt, DeviceProbe, RankSteps
 
 
-def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps) -> RankEvidence:
-    """All evidence of one attempt, whose steps these are."""
+def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps, apart: Sequence[int] = ()) -> RankEvidence:
+    """All evidence of one attempt, whose steps these are; ranks `apart` are a slow majority (`peers_by_kind`)."""
     every = kinds_of(run.plan.devices)
     kinds = tuple(every[rank.device] for rank in attempt.ranks)
     window = next(
@@ -34,7 +34,7 @@ def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps) -> RankEvidence:
 
     def by(values: Sequence[float | None] | Array, *, slow_is_low: bool = False) -> ByRank:
         own = np.array([math.nan if value is None else value for value in values], dtype=float)
-        return ByRank(own, peers_by_kind(own, kinds, slow_is_low=slow_is_low))
+        return ByRank(own, peers_by_kind(own, kinds, slow_is_low=slow_is_low, apart=apart))
 
     def of_probe(read: Callable[[DeviceProbe], float | None]) -> list[float | None]:
         return [read(probes[rank.device]) if rank.device in probes else None for rank in attempt.ranks]

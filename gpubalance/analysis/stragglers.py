@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -62,6 +62,8 @@ class Stragglers:
     """Ranks above the reference by the fail margin when they are more than half of their kind; else 0."""
     detectable: float
     """Smallest slowdown that this run could have seen, as a share: information, not a gate."""
+    majority: tuple[RankSpeed, ...] = ()
+    """These ranks, held against the reference and not against each other."""
     majority_of: int = 0
     """How many ranks the kind of a slow majority has; 0 without one."""
     compared: int = 0
@@ -98,14 +100,18 @@ def find_stragglers(steps: Steps, warn: float, fail: float, kinds: Sequence[int]
         ratios[members] = medians[members] / peers_of(medians[members])
     needed = blocks_needed(steps.ranks, steps.blocks)
     ranks = _judged(ratios, warn, fail, needed, steps.block_begin_s)
-    majority, size = max((_majority_slow(medians[members], fail, needed), len(members)) for members in groups)
+    majority, kind = max(
+        ((_majority(medians[members], fail, needed, ranks, members), members) for members in groups),
+        key=lambda found: len(found[0]),
+    )
     return Stragglers(
-        state=_overall(ranks, needed, majority, warn),
+        state=_overall(ranks, needed, warn, majority_slow=bool(majority)),
         blocks=steps.blocks,
         needed=needed,
         ranks=ranks,
-        majority_slow=majority,
-        majority_of=size if majority else 0,
+        majority_slow=len(majority),
+        majority=majority,
+        majority_of=len(kind) if majority else 0,
         compared=sum(len(members) for members in groups if len(members) > 1),
         detectable=warn + detectable_spread(ratios),
     )
@@ -117,16 +123,24 @@ def groups_of(kinds: Sequence[int]) -> list[NDArray[np.intp]]:
     return [np.flatnonzero(numbers == kind) for kind in dict.fromkeys(kinds)]
 
 
-def peers_by_kind(values: Array, kinds: Sequence[int], *, slow_is_low: bool = False) -> Array:
+def peers_by_kind(
+    values: Array, kinds: Sequence[int], *, slow_is_low: bool = False, apart: Sequence[int] = ()
+) -> Array:
     """(ranks,): what each rank's value is held against by the rule of `peers_of`, within its kind and among those that
     were measured; NaN where there is none, or no peer.
+
+    Ranks `apart`, a slow majority, are nobody's peers and held against the median of the others.
     """
     sign = -1.0 if slow_is_low else 1.0
     peers = np.full(len(values), np.nan)
     for members in groups_of(kinds):
         measured = members[~np.isnan(values[members])]
-        if len(measured) > 1:
-            peers[measured] = sign * peers_of(sign * values[measured, None])[:, 0]
+        is_apart = np.isin(measured, apart)
+        others = measured[~is_apart]
+        if len(others) > 0:
+            peers[measured[is_apart]] = np.median(values[others])
+        if len(others) > 1:
+            peers[others] = sign * peers_of(sign * values[others, None])[:, 0]
     return peers
 
 
@@ -205,27 +219,36 @@ def _between_quarters(begin_s: Array | None) -> float | None:
     return float(np.median(begin_s[-quarter:]) - np.median(begin_s[:quarter]))
 
 
-def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, majority: int, warn: float) -> State:
+def _overall(ranks: tuple[RankSpeed, ...], needed: int | None, warn: float, *, majority_slow: bool) -> State:
     """The worst state of the ranks. One that grows slower, and is within the warning margin yet, does no harm."""
     states = {"ok" if rank.state == "developing" and rank.last_ratio <= 1 + warn else rank.state for rank in ranks}
     if needed is None:
         return "unclear"
-    if majority:
+    if majority_slow:
         return "fail"
     order: tuple[State, ...] = ("fail", "warn", "unclear", "developing")
     return next((state for state in order if state in states), "ok")
 
 
-def _majority_slow(medians: Array, fail: float, needed: int | None) -> int:
-    """How many ranks are above the reference by the fail margin in at least k blocks, when they are more than half.
+def _majority(
+    medians: Array, fail: float, needed: int | None, speeds: Sequence[RankSpeed], members: NDArray[np.intp]
+) -> tuple[RankSpeed, ...]:
+    """The members of a kind that are above the reference by the fail margin in at least k blocks, when they are more
+    than half; `medians` are those of the members.
 
     With more than half of the ranks slow the median of the others is slow too and names nobody.
     """
     if needed is None or len(medians) < 4:
-        return 0
-    reference = np.array([reference_of(block) for block in medians.T])
-    slow = int(((medians > reference * (1 + fail)).sum(axis=1) >= needed).sum())
-    return slow if slow > len(medians) / 2 else 0
+        return ()
+    ratios = medians / np.array([reference_of(block) for block in medians.T])
+    over = (ratios > 1 + fail).sum(axis=1)
+    slow = np.flatnonzero(over >= needed)
+    if len(slow) <= len(medians) / 2:
+        return ()
+    typical = np.median(ratios, axis=1)
+    return tuple(
+        replace(speeds[members[i]], ratio=float(typical[i]), blocks_over_fail=int(over[i]), state="fail") for i in slow
+    )
 
 
 def detectable_spread(ratios: Array) -> float:

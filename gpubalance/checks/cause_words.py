@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gpubalance.analysis.attribution import Attribution, CauseKind, Part
 from gpubalance.analysis.facts import AttemptFacts
@@ -79,6 +81,27 @@ def lines(attribution: Attribution | None) -> tuple[str, ...]:
     parts = [f"{NAMES[part.kind]} contributes {percent(round(part.coverage, 2))}" for part in attribution.parts]
     head = f"cause not attributed: {', '.join(parts)}" if parts else "cause not attributed"
     return (head, *(_said(part) for part in attribution.parts))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What several slow ranks have in common, in words."""
+
+    clause: str
+    lines: tuple[str, ...]
+    next_step: str | None
+
+
+def shared_cause(attributions: Sequence[Attribution | None]) -> Shared:
+    """A cause is named where it is that of every rank; otherwise it is told how many have which."""
+    causes = Counter(None if each is None else each.cause for each in attributions)
+    worst = max((each for each in attributions if each is not None), key=lambda each: each.excess, default=None)
+    if worst is not None and worst.cause is not None and len(causes) == 1:
+        leading = _leading(worst)
+        seen = f"rank {worst.rank}: {leading.evidence}"
+        return Shared(f"; {NAMES[worst.cause]} explains it on each", (seen, *leading.more), next_step(worst))
+    told = ", ".join(f"{NAMES[kind]} on {count}" for kind, count in causes.items() if kind is not None)
+    return Shared("", (f"cause not attributed: {told}" if told else "cause not attributed",), None)
 
 
 def next_step(attribution: Attribution | None) -> str | None:

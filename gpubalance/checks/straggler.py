@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gpubalance.analysis.causes import MOST_EXPLAINED
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
-from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step
+from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step, shared_cause
 from gpubalance.checks.evidence import sensor_evidence, time_class
 from gpubalance.checks.finding import INJECTED, Finding, State, listed, percent
 from gpubalance.checks.identity import rank_label
@@ -273,19 +273,24 @@ def _why_unconfirmed(first: AttemptFacts, second: AttemptFacts | None, speed: Ra
 
 
 def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Finding:
-    slow, count = first.stragglers.majority_slow, first.stragglers.majority_of
+    slow, count = first.stragglers.majority, first.stragglers.majority_of
     again = second is not None and second.stragglers.majority_slow > 0
+    cause = shared_cause([cause_of(first, speed.rank) for speed in slow])
+    least, most = (percent(round(pick(speed.ratio - 1 for speed in slow), 2)) for pick in (min, max))
+    behind = most if least == most else f"{least} to {most}"
     return Finding(
         ID,
         State.FAIL if again else State.UNKNOWN,
-        f"majority slow: {slow} of {count} ranks are far behind the fastest" + ("" if again else ", not confirmed"),
+        f"majority slow: {len(slow)} of {count} ranks are {behind} slower than the fast ones"
+        + (cause.clause if again else ", not confirmed"),
         evidence=(
+            f"ranks {listed([speed.rank for speed in slow])}",
             "with more than half of the ranks slow, no error rate is guaranteed",
-            "cause not attributed",
+            *cause.lines,
         ),
-        next_step="compare the fast devices with the slow ones: socket, power limit, clocks"
-        if not run.injected
-        else INJECTED,
+        next_step=INJECTED
+        if run.injected
+        else cause.next_step or "compare the fast devices with the slow ones: socket, power limit, clocks",
         required=True,
     )
 

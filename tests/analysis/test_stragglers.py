@@ -18,6 +18,7 @@ from gpubalance.analysis.stragglers import (
     blocks_needed,
     detectable_spread,
     find_stragglers,
+    peers_by_kind,
     peers_of,
 )
 from gpubalance.analysis.trends import trends_of
@@ -356,3 +357,12 @@ def test_a_rank_that_grows_slower_is_seen_as_developing() -> None:
     trends = [rank.trend for rank in look(compute).ranks]
     assert trends[2] == pytest.approx(0.3 * 18 / 23, abs=0.01)
     assert [trends[rank] for rank in (0, 1, 3)] == [None] * 3
+
+
+def test_a_slow_majority_is_held_against_the_others_and_is_nobodys_peer() -> None:
+    values = np.array([10.0, 12.0, 50.0, 60.0, 70.0, np.nan, 99.0])
+    peers = peers_by_kind(values, [0, 0, 0, 0, 0, 0, 1], apart=(2, 3, 4, 5))
+    assert peers[:5].tolist() == [12.0, 10.0, 11.0, 11.0, 11.0]
+    assert np.isnan(peers[5:]).all()
+    low = peers_by_kind(values, [0, 0, 0, 0, 0, 0, 1], slow_is_low=True, apart=(2, 3, 4, 5))
+    assert low[:5].tolist() == peers[:5].tolist()

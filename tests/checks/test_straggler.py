@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from gpubalance.record.run import Run
 from gpubalance.record.timings import DdpAttempt
 from gpubalance.testing.evidence import Traces, run_with
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
-from tests.analysis.cause_cases import ON_GPU, device_work, power_cap
+from tests.analysis.cause_cases import ON_GPU, device_work, host, power_cap, thermal
 from tests.checks.helpers import all_of, evidence, healthy, look, one
 
 
@@ -382,7 +382,7 @@ def test_a_slow_majority_is_one_of_its_kind() -> None:
     """Five of eight H200s beside two H100s."""
     run = mixed(100.0, 100.0, 100.0, 120.0, 120.0, 120.0, 120.0, 120.0, 150.0, 150.0)
     run = run.model_copy(update={"ddp": [*run.ddp, run.ddp[0].model_copy(update={"attempt": 1})]})
-    assert one(run, "straggler").message == "majority slow: 5 of 8 ranks are far behind the fastest"
+    assert one(run, "straggler").message == "majority slow: 5 of 8 ranks are 20 % slower than the fast ones"
 
 
 # No verdict
@@ -433,10 +433,36 @@ def test_a_slow_majority_seen_twice_fails_without_naming_anybody() -> None:
     run = make_run([attempt(slow), second_look([100.0] * 2 + [120.0] * 5 + [100.0])])
     finding = one(run, "straggler")
     assert (finding.state, finding.subject) == (State.FAIL, None)
-    assert finding.message == "majority slow: 5 of 8 ranks are far behind the fastest"
+    assert finding.message == "majority slow: 5 of 8 ranks are 20 % slower than the fast ones"
     assert "no error rate is guaranteed" in evidence(finding)
     assert finding.next_step is not None
     assert finding.next_step.startswith("compare the fast devices with the slow ones")
+
+
+@pytest.mark.parametrize(
+    ("cause", "clause", "step"),
+    [
+        (thermal, "; clock (heat) explains it on each", "check airflow"),
+        (host, "; the host explains it on each", "profile this rank"),
+        (lambda seen, ms: host(thermal(seen, ms / 2), ms / 2), "", "compare the fast devices"),
+    ],
+)
+def test_what_a_slow_majority_has_in_common_is_its_cause(
+    cause: Callable[[Traces, float], Traces], clause: str, step: str
+) -> None:
+    run = run_with([Traces()] * 3 + [cause(Traces(), 20.0)] * 5, attempts=2)
+    finding = one(run, "straggler")
+    assert finding.message == f"majority slow: 5 of 8 ranks are 20 % slower than the fast ones{clause}"
+    assert "ranks 3, 4, 5, 6, 7" in evidence(finding)
+    assert finding.next_step is not None
+    assert finding.next_step.startswith(step)
+
+
+def test_a_slow_majority_of_different_causes_is_told_and_not_explained() -> None:
+    slow = [thermal(Traces(), 20.0)] * 3 + [power_cap(Traces(), 40.0)] * 2
+    finding = one(run_with([Traces()] * 3 + slow, attempts=2), "straggler")
+    assert finding.message == "majority slow: 5 of 8 ranks are 20 % to 40 % slower than the fast ones"
+    assert "cause not attributed: clock (heat) on 3, clock (power) on 2" in evidence(finding)
 
 
 def test_a_slow_majority_that_was_injected_needs_no_repair() -> None:
