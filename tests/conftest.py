@@ -19,7 +19,6 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
 MOST_WORKERS = 4
-WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -34,7 +33,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test that times real ranks has the machine for itself, beginning with its fixtures."""
-    if WORKER_VARIABLE not in os.environ:
+    if not hasattr(item.config, "workerinput"):  # no worker; nor is a pytest that a test of a worker starts
         return (yield)
     with turn(Path(turns.__file__), Path(__file__), alone=item.get_closest_marker("ranks") is not None):
         return (yield)

@@ -42,6 +42,7 @@ from gpubalance.session.selftest_story import Story
 from gpubalance.session.share import Orders
 from gpubalance.session.workspace import workspace
 from gpubalance.settings import BenchSettings, Fault, SelftestSettings, parse_fault
+from gpubalance.thresholds import Gates, parse_thresholds
 
 SAMPLE_INTERVAL_S = 0.1
 HEALTHY_FIRST = 2
@@ -212,12 +213,15 @@ def _here(story: Story) -> Here:
     if not attempts:
         raise CannotMeasureError("no healthy pass was finished", "run gpubalance bench, which tells more")
     margin, on_cpu = story.margin, story.plan.backend == "gloo"
-    facts = attempt_facts(attempts[-1], margin.warn, margin.fail, on_cpu=on_cpu)
+    gates = Gates(parse_thresholds(story.settings.thresholds), on_cpu=on_cpu)
+    facts = attempt_facts(attempts[-1], margin.warn, margin.fail, on_cpu=on_cpu, gates=gates)
     return Here(
         ranks=len(story.plan.devices),
         backend=story.plan.backend,
         margin=margin,
         healthy_ms=min(facts.compute_ms),
+        step_ms=facts.balance.step_ms,
+        transient_warn=gates.pair("transient")[0],
     )
 
 

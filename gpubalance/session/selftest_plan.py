@@ -6,6 +6,7 @@ on the CPU. What is spelled in ms or MiB is sized by a healthy pass that was mea
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,11 @@ SURELY_ABOVE = 1.5
 STRONG = 0.20
 TRANSIENT_PERCENT = {"nccl": 100.0, "gloo": 1000.0}
 TRANSIENT_EVERY = 10
-"""Costs about 8 % of a step against a gate of 3 % on GPUs, and about half of it against 25 % on the CPU."""
+"""Where steps are mostly compute this costs about 8 % of a step on GPUs (gate: 3 %) and half of it on the CPU (gate: 25 %);
+elsewhere more is played."""
+
+SURELY_LOST = 2.0
+"""What comes and goes is played so that it costs so many times the share of the step at which it is named; ours."""
 
 MEMORY_PERCENT = 60.0
 """Of the device: above both gates of the skew."""
@@ -56,6 +61,10 @@ class Here:
     margin: Margin
     healthy_ms: float
     """Compute of a healthy step."""
+    step_ms: float = 0.0
+    """The same step with its communication."""
+    transient_warn: float = 0.0
+    """Share of a step at which what comes and goes is named."""
     pids_known: bool = True
     """Whether the driver tells which process on a GPU is which rank."""
 
@@ -181,8 +190,15 @@ def _rival(_here: Here, rank: int, _: random.Random) -> tuple[str, Fault]:
 
 
 def _transient(here: Here, rank: int, _: random.Random) -> tuple[str, Fault]:
-    percent = TRANSIENT_PERCENT[here.backend]
+    percent = max(TRANSIENT_PERCENT[here.backend], _surely_lost_percent(here))
     return f"1 in {TRANSIENT_EVERY} +{percent:g} %", Fault("transient", rank, percent=percent, every=TRANSIENT_EVERY)
+
+
+def _surely_lost_percent(here: Here) -> float:
+    """Of compute, in one step of ten, rounded up to 50: what makes the mean step longer by e costs e / (step + e)."""
+    lost = min(0.5, SURELY_LOST * here.transient_warn)
+    longer_ms = here.step_ms * lost / (1 - lost)
+    return 50 * math.ceil(round(2 * TRANSIENT_EVERY * longer_ms / here.healthy_ms, 6))
 
 
 def _memory(_here: Here, rank: int, _: random.Random) -> tuple[str, Fault]:

@@ -98,6 +98,27 @@ def test_sizes_follow_the_healthy_step_and_the_margin(backend: str, share: float
     assert faults["copies"].mib * 2**20 / rate == pytest.approx(0.010 * share, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("backend", "step_ms", "gate", "percent"),
+    [
+        ("nccl", 11.0, 0.03, 100),
+        ("nccl", 33.0, 0.03, 250),  # 6 % of a step are 2.1 of 35.1 ms, in one step of ten 21 ms
+        ("nccl", 11.0, 0.10, 300),  # 20 %: 2.75 of 13.75 ms
+        ("gloo", 10.0, 0.25, 1000),
+        ("gloo", 15.0, 0.25, 1500),
+        ("gloo", 15.0, 0.90, 1500),  # more than half of a step is not asked of anybody
+    ],
+)
+def test_what_comes_and_goes_costs_twice_its_gate_however_much_of_a_step_is_communication(
+    backend: str, step_ms: float, gate: float, percent: float
+) -> None:
+    here = Here(2, backend, GPU_MARGIN, healthy_ms=10.0, step_ms=step_ms, transient_warn=gate)
+    (row,), _ = matrix(here, quick=False, wanted=("transient",), generator=random.Random(0))
+    assert row.faults[0].percent == percent
+    longer_ms = percent / 100 * 10.0 / 10
+    assert longer_ms / (step_ms + longer_ms) >= min(0.5, 2 * gate) - 1e-9
+
+
 def test_a_copy_is_never_of_nothing() -> None:
     rows, _ = matrix(Here(2, "nccl", GPU_MARGIN, 1e-4), quick=False, wanted=("copies",), generator=random.Random(0))
     assert rows[0].faults[0].mib == 1

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from gpubalance.workloads.passes import steps_of_block
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "steps"),
+    [
+        (10.0, 20),
+        (125.0, 20),  # 24 blocks of 20 steps: 60 s
+        (126.0, 19),
+        (250.0, 10),
+        (500.0, 5),
+        (60_000.0, 5),
+    ],
+)
+def test_long_steps_make_short_blocks(step_ms: float, steps: int) -> None:
+    assert steps_of_block(step_ms) == steps
