@@ -54,6 +54,10 @@ class Job:
     """Faults of each short pass of the phase `passes`, in order; they stand in place of `faults` there."""
     pass_overlapped: bool = True
     """Whether each of these passes measures the real, overlapped step rate as well."""
+    pass_replayed: bool = True
+    """Whether each replays its step as a CUDA graph, by which causes are told."""
+    pass_steps: int = 20
+    """Of a block of these passes."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that a rank sets before it imports torch."""
     touch_bytes: tuple[int, ...] = ()

@@ -23,8 +23,8 @@ SURELY_ABOVE = 1.5
 STRONG = 0.20
 TRANSIENT_PERCENT = {"nccl": 100.0, "gloo": 1000.0}
 TRANSIENT_EVERY = 10
-"""Where steps are mostly compute this costs about 8 % of a step on GPUs (gate: 3 %) and half of it on the CPU (gate: 25 %);
-elsewhere more is played."""
+"""Where steps are mostly compute, this costs about 8 % of a step on GPUs (gate: 3 %) and half of it on the CPU (gate:
+25 %); elsewhere more is played."""
 
 SURELY_LOST = 2.0
 """What comes and goes is played so that it costs so many times the share of the step at which it is named; ours."""

@@ -11,7 +11,7 @@ from itertools import chain
 from gpubalance.workloads.context import Context
 from gpubalance.workloads.rig import BLOCKS, Rig
 
-STEPS, FEWEST_STEPS = 20, 5
+FEWEST_STEPS = 5
 LONGEST_S = 60.0
 """A fault can make steps a hundred times as long (busy processes on the core of threads that move data over sockets): a
 pass keeps its blocks and gets fewer steps in each rather than take so many minutes. Ours."""
@@ -20,9 +20,9 @@ WARM_UP_S = (0.3, 3.0)
 """A power limiter needs 0.3 s to settle after the pause between passes (H200), and a pass is short."""
 
 
-def steps_of_block(step_ms: float) -> int:
-    """`STEPS`, or as many as let the fenced blocks of a pass end in `LONGEST_S`."""
-    return min(STEPS, max(FEWEST_STEPS, int(LONGEST_S * 1000 / BLOCKS / step_ms)))
+def steps_of_block(step_ms: float, wanted: int) -> int:
+    """As wanted, or as many as let the fenced blocks of a pass end in `LONGEST_S`."""
+    return min(wanted, max(FEWEST_STEPS, int(LONGEST_S * 1000 / BLOCKS / step_ms)))
 
 
 def run(context: Context) -> None:
@@ -31,5 +31,11 @@ def run(context: Context) -> None:
     rig = Rig(context, chain.from_iterable(job.passes))
     for number, faults in enumerate(job.passes):
         context.log.write("pass_begin", number=number)
-        rig.play(rig.faults_of(faults), warm_up_s=WARM_UP_S, steps=steps_of_block, overlapped=job.pass_overlapped)
+        rig.play(
+            rig.faults_of(faults),
+            warm_up_s=WARM_UP_S,
+            steps=lambda step_ms: steps_of_block(step_ms, job.pass_steps),
+            overlapped=job.pass_overlapped,
+            replayed=job.pass_replayed,
+        )
         context.log.write("pass_end", number=number)

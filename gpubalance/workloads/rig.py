@@ -105,6 +105,7 @@ class Rig:
         warm_up_s: tuple[float, float],
         steps: Callable[[float], int],
         overlapped: bool,
+        replayed: bool = True,
     ) -> None:
         """One pass with these faults. Writes block lines as they are measured, then memory.
 
@@ -134,7 +135,8 @@ class Rig:
             self._measure(count, overlapped=overlapped)
             self._log_memory()
             faults.let_go()
-            self._log_device_step(step_ms)
+            if replayed:
+                self._log_device_step(step_ms)
         loss = float(step.loss)
         self._log.write("ddp_end", loss=loss if math.isfinite(loss) else None)
 

@@ -24,7 +24,7 @@ from gpubalance.launch.start import RANK_MODULE
 from gpubalance.record.file import load_run
 from gpubalance.settings import BenchSettings
 from tests.benchmarks import against_nccl_tests, against_nvbandwidth, sampling_cost
-from tests.benchmarks.error_rates import Pass, losses, run_passes
+from tests.benchmarks.error_rates import How, Pass, losses, run_passes
 
 Found = dict[str, Any]
 OUTLIER = 0.97
@@ -95,9 +95,8 @@ def schedule(count: int, ranks: int, seed: int) -> list[tuple[int, float]]:
 def detection(asked: Asked) -> Found:
     """Healthy passes and passes with 10 % more compute on a random rank, in one crew."""
     items = schedule(asked.passes, asked.nproc, asked.seed)
-    passes = run_passes(
-        items, asked.batch, overlapped=True, nproc=asked.nproc, device=asked.device, module=asked.module
-    )
+    how = How(asked.batch, overlapped=True, nproc=asked.nproc, device=asked.device, module=asked.module)
+    passes = run_passes(items, how)
     if len(passes) != len(items):
         raise LeftOut(f"only {len(passes)} of {len(items)} passes were finished")
     return judged(passes[WARM:])

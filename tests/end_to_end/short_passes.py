@@ -9,5 +9,5 @@ BLOCKS, STEPS, DROPPED = 10, 6, 2
 
 if __name__ == "__main__":
     short_warm_up.shorten()
-    rig.BLOCKS, rig.OVERLAPPED_BLOCKS, passes.STEPS = BLOCKS, 2, STEPS
+    rig.BLOCKS, rig.OVERLAPPED_BLOCKS, passes.steps_of_block = BLOCKS, 2, lambda _ms, _wanted: STEPS
     rank_main.main()

@@ -22,7 +22,7 @@ from gpubalance.session.selftest import HEALTHY_FIRST, selftest
 from gpubalance.session.selftest_plan import Here, matrix, schedule
 from gpubalance.settings import CPU_MARGIN, BenchSettings, SelftestSettings
 from gpubalance.testing.profiles import profile
-from tests.benchmarks.error_rates import run_passes
+from tests.benchmarks.error_rates import How, run_passes
 from tests.end_to_end.short_passes import BLOCKS
 from tests.reports.helpers import lines_of
 from tests.session.selftest_scripts import COMPUTE_MS, healthy_crew, truthful
@@ -164,9 +164,8 @@ def test_rows_that_need_eight_ranks_are_judged_by_what_was_measured(
 @pytest.mark.ranks
 def test_eight_real_ranks_share_the_cores_and_play_their_pass(eight_slots: None) -> None:
     """Who is named on shared cores is chance; that all ranks measured it is not."""
-    (played,) = run_passes(
-        [(SLOW, 10.0)], 16 * RANKS, overlapped=False, nproc=RANKS, device="cpu", module="tests.end_to_end.short_passes"
-    )
+    how = How(16 * RANKS, nproc=RANKS, device="cpu", module="tests.end_to_end.short_passes")
+    (played,) = run_passes([(SLOW, 10.0)], how)
     assert played.facts.device_of_rank == tuple(range(RANKS))
     assert played.facts.stragglers.blocks == BLOCKS
     assert all(ms > 0 for ms in played.facts.compute_ms)

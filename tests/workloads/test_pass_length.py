@@ -17,4 +17,8 @@ from gpubalance.workloads.passes import steps_of_block
     ],
 )
 def test_long_steps_make_short_blocks(step_ms: float, steps: int) -> None:
-    assert steps_of_block(step_ms) == steps
+    assert steps_of_block(step_ms, 20) == steps
+
+
+def test_more_steps_than_wanted_are_never_made() -> None:
+    assert steps_of_block(1.0, 42) == 42
