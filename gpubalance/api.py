@@ -27,6 +27,7 @@ from gpubalance.checks.selftest.verdict import SelftestJudgement, judge_selftest
 from gpubalance.checks.verdict import Judgement
 from gpubalance.config import Kind, as_flag
 from gpubalance.errors import CannotMeasureError, UsageError
+from gpubalance.faults import Fault, parse_fault
 from gpubalance.message_sizes import parse_sizes
 from gpubalance.record import file as files
 from gpubalance.record.probe import Probe
@@ -268,8 +269,8 @@ def _seconds(name: str, value: str | float) -> float:
     return words.parse_duration(str(as_flag(name, Kind.TIME, value)))
 
 
-def _faults(inject: str | Sequence[str]) -> tuple[words.Fault, ...]:
-    return tuple(words.parse_fault(text) for text in _texts("inject", inject))
+def _faults(inject: str | Sequence[str]) -> tuple[Fault, ...]:
+    return tuple(parse_fault(text) for text in _texts("inject", inject))
 
 
 def _texts(name: str, value: str | Sequence[str]) -> tuple[str, ...]:

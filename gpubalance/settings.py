@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpubalance.errors import UsageError
+from gpubalance.faults import Fault, each_fault_once
 from gpubalance.thresholds import parse_thresholds
+from gpubalance.wanted import one_of, positive
 
 WORKLOADS = ("solo", "ddp", "data_parallel", "collectives", "links")
 """Workloads of `bench`."""
@@ -100,24 +101,24 @@ class BenchSettings:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that is wrong on any machine."""
-        _positive("nproc", self.nproc)
-        _positive("batch", self.batch)
-        _positive("budget", self.budget_s)
-        _positive("stall timeout", self.stall_s)
-        _positive("expect-gpus", self.expect_gpus)
+        positive("nproc", self.nproc)
+        positive("batch", self.batch)
+        positive("budget", self.budget_s)
+        positive("stall timeout", self.stall_s)
+        positive("expect-gpus", self.expect_gpus)
         if self.min_score is not None and not 0 <= self.min_score <= 100:
             raise UsageError(f"min-score must lie between 0 and 100, not {self.min_score:g}")
-        _one_of("device", self.device, ("auto", "cuda", "cpu"))
-        _one_of("model", self.model, MODELS)
-        _one_of("launcher", self.launcher, ("auto", "env", "none"))
-        _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
-        _one_of("bisect", self.bisect, ("auto", "never"))
+        one_of("device", self.device, ("auto", "cuda", "cpu"))
+        one_of("model", self.model, MODELS)
+        one_of("launcher", self.launcher, ("auto", "env", "none"))
+        one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        one_of("bisect", self.bisect, ("auto", "never"))
         for experiment in self.what_if:
-            _one_of("what-if", experiment, EXPERIMENTS)
+            one_of("what-if", experiment, EXPERIMENTS)
         parse_thresholds(self.thresholds, "bench")
-        _each_fault_once(self.inject)
+        each_fault_once(self.inject)
         for workload in self.workloads or ():
-            _one_of("workload", workload, WORKLOADS)
+            one_of("workload", workload, WORKLOADS)
         self._check_collectives()
         if not self.sample_interval_s >= MIN_SAMPLE_INTERVAL_S:  # NaN is not either
             raise UsageError(
@@ -127,8 +128,8 @@ class BenchSettings:
 
     def _check_collectives(self) -> None:
         for name in self.collectives or ():
-            _one_of("collective", name, COLLECTIVES)
-        _one_of("dtype", self.dtype, DTYPES)
+            one_of("collective", name, COLLECTIVES)
+        one_of("dtype", self.dtype, DTYPES)
         asked = {
             "--sizes": self.sizes, "--collectives": self.collectives, "--dtype": self.dtype != "float32",
             "--nccl-tests-compat": self.nccl_tests_compat, "--jitter": self.jitter,
@@ -160,9 +161,9 @@ class ProbeSettings:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that is wrong on any machine."""
-        _positive("expect-gpus", self.expect_gpus)
-        _positive("expect-nvlinks", self.expect_nvlinks)
-        _one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
+        positive("expect-gpus", self.expect_gpus)
+        positive("expect-nvlinks", self.expect_nvlinks)
+        one_of("fail-on", self.fail_on, ("fail", "warn", "never"))
         parse_thresholds(self.thresholds, "probe")
         if self.simulate is not None and self.load:
             raise UsageError("--simulate plays a driver, and no GPU is behind it: --load has nothing to load")
@@ -194,9 +195,9 @@ class SelftestSettings:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that is wrong on any machine; rows are checked where they are known."""
-        _positive("nproc", self.nproc)
-        _positive("stall timeout", self.stall_s)
-        _one_of("device", self.device, ("auto", "cuda", "cpu"))
+        positive("nproc", self.nproc)
+        positive("stall timeout", self.stall_s)
+        one_of("device", self.device, ("auto", "cuda", "cpu"))
         parse_thresholds(self.thresholds, "selftest")
         for name, value, least in (("repeat", self.repeat, 1), ("healthy", self.healthy, 0)):
             if not least <= value <= MOST_PASSES:
@@ -207,140 +208,6 @@ class SelftestSettings:
 
 MOST_PASSES = 1000
 MIN_SAMPLE_INTERVAL_S = 0.05
-LARGEST = 1e9
-"""No count, batch or number of seconds that anybody means is larger."""
-
-
-def _positive(name: str, value: float | None) -> None:
-    if value is not None and not 0 < value <= LARGEST:
-        raise UsageError(f"{name} must be above 0 and finite, not {value:g}")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{name} {value!r} is not known", f"choose from: {', '.join(allowed)}")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault to be played on one rank, as `--inject` spells it: `compute:rank=1,percent=20`."""
-
-    kind: str
-    rank: int
-    percent: float | None = None
-    ms: float | None = None
-    factor: float | None = None
-    every: int | None = None
-    mib: float | None = None
-    device: int | None = None
-    """Index into the plan's devices."""
-    processes: int | None = None
-
-    def spelled(self) -> str:
-        """The text that `parse_fault` would read back."""
-        values = [
-            f"{name}={str(value).removesuffix('.0')}"
-            for name in ("rank", "percent", "ms", "factor", "every", "mib", "device", "processes")
-            if (value := getattr(self, name)) is not None
-        ]
-        return f"{self.kind}:{','.join(values)}"
-
-
-FAULTS: Mapping[str, tuple[str, ...]] = {
-    "compute": ("percent",),
-    "sleep": ("ms",),
-    "memory": ("percent",),
-    "data": ("factor",),
-    "transient": ("percent", "every"),
-    "loader": ("ms",),
-    "copies": ("mib",),
-    "backward": ("percent",),
-    "context": ("device",),
-    "hog": ("processes",),
-    "rival": (),
-}
-"""Kinds of fault and the values each needs beside `rank`."""
-
-GPU_FAULTS = ("memory", "context", "rival")
-"""Kinds that act on a GPU only."""
-
-MOST_HOGS = 64
-"""Busy processes that anybody would start on purpose on one core."""
-
-_WHOLE = ("rank", "every", "device", "processes")
-_FROM_ZERO = ("rank", "device")
-
-
-def _each_fault_once(faults: Sequence[Fault]) -> None:
-    """Different kinds add up on a rank; one kind twice would leave open which of the two counts."""
-    first: dict[tuple[str, int], Fault] = {}
-    for fault in faults:
-        other = first.get((fault.kind, fault.rank))
-        if other is not None:
-            raise UsageError(
-                f"--inject {other.spelled()} and {fault.spelled()}: one kind of fault is played once on a rank",
-                "give one of them, or two kinds",
-            )
-        first[fault.kind, fault.rank] = fault
-
-
-def parse_fault(text: str) -> Fault:
-    """Read `kind:name=value,...`. Raises UsageError that names what is wrong and shows a right example."""
-    kind, _, rest = text.partition(":")
-    _one_of("fault", kind, tuple(FAULTS))
-    pairs = [part.split("=", 1) for part in rest.split(",") if part]
-    values: dict[str, float] = {}
-    for pair in pairs:
-        if len(pair) != 2 or pair[0] in values:
-            raise UsageError(f"fault {text!r}: {'='.join(pair)!r} is not one name=value", _fault_example(kind))
-        values[pair[0]] = _number(text, kind, pair[1])
-    needed = {"rank", *FAULTS[kind]}
-    if set(values) != needed:
-        raise UsageError(f"fault {text!r} needs exactly: {', '.join(sorted(needed))}", _fault_example(kind))
-    return _checked_fault(text, kind, values)
-
-
-def _checked_fault(text: str, kind: str, values: dict[str, float]) -> Fault:
-    whole = {name: values[name] for name in _WHOLE if name in values}
-    if any(value != int(value) or value < 0 for value in whole.values()):
-        raise UsageError(f"fault {text!r}: {' and '.join(whole)} must be whole numbers", _fault_example(kind))
-    if any(values[name] <= 0 for name in values if name not in _FROM_ZERO):
-        raise UsageError(f"fault {text!r}: every value but rank and device must be above 0", _fault_example(kind))
-    if kind == "memory" and values["percent"] > 95:
-        raise UsageError(f"fault {text!r}: more than 95 % of a device cannot be taken", _fault_example(kind))
-    if kind == "hog" and values["processes"] > MOST_HOGS:
-        raise UsageError(f"fault {text!r}: more than {MOST_HOGS} processes are not started", _fault_example(kind))
-    read: dict[str, Any] = {**values, **{name: int(value) for name, value in whole.items()}}
-    return Fault(kind=kind, **read)
-
-
-def _number(text: str, kind: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise UsageError(f"fault {text!r}: {value!r} is not a number", _fault_example(kind)) from None
-    if not abs(number) <= 1e9:  # NaN is not either
-        raise UsageError(f"fault {text!r}: {value!r} is out of range", _fault_example(kind))
-    return number
-
-
-def _fault_example(kind: str) -> str:
-    examples = {
-        "compute": "compute:rank=1,percent=20",
-        "sleep": "sleep:rank=1,ms=5",
-        "memory": "memory:rank=0,percent=35",
-        "data": "data:rank=1,factor=1.5",
-        "transient": "transient:rank=1,percent=100,every=10",
-        "loader": "loader:rank=1,ms=5",
-        "copies": "copies:rank=1,mib=256",
-        "backward": "backward:rank=1,percent=20",
-        "context": "context:rank=1,device=0",
-        "hog": "hog:rank=1,processes=2",
-        "rival": "rival:rank=1",
-    }
-    return f"for example: --inject {examples[kind]}"
-
-
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|h|)")
 
 

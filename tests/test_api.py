@@ -20,12 +20,13 @@ import gpubalance
 from gpubalance import api
 from gpubalance.cli.config_file import known_options
 from gpubalance.errors import CannotMeasureError, GpubalanceError, Interrupted, UsageError
+from gpubalance.faults import Fault
 from gpubalance.record.file import load_record
 from gpubalance.record.probe import Probe
 from gpubalance.record.run import Run
 from gpubalance.session.bench import Finished
 from gpubalance.session.selftest import Selftested
-from gpubalance.settings import BenchSettings, Fault, Margin, ProbeSettings, SelftestSettings
+from gpubalance.settings import BenchSettings, Margin, ProbeSettings, SelftestSettings
 from gpubalance.testing.profiles import h200_node
 from tests.reports.helpers import KEPT, kept, pair
 from tests.reports.selftest_helpers import all_right

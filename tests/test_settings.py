@@ -10,20 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubalance.errors import ExitCode, UsageError
+from gpubalance.faults import FAULTS, GPU_FAULTS, MOST_HOGS, Fault, parse_fault
 from gpubalance.settings import (
     CPU_MARGIN,
-    FAULTS,
-    GPU_FAULTS,
     GPU_MARGIN,
     MODELS,
-    MOST_HOGS,
     WORKLOADS,
     BenchSettings,
-    Fault,
     Margin,
     parse_collectives,
     parse_duration,
-    parse_fault,
     parse_list,
     parse_margin,
 )

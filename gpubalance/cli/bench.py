@@ -112,6 +112,7 @@ def bench_command(
     from gpubalance.cli.output import Exits, failing
     from gpubalance.cli.reports_option import parse_reports
     from gpubalance.cli.thresholds_option import origins_with_thresholds, thresholds_of
+    from gpubalance.faults import parse_fault
     from gpubalance.message_sizes import parse_sizes
 
     exits = Exits(exit_style, on_no_verdict)
@@ -127,7 +128,7 @@ def bench_command(
             budget_s=words.parse_duration(budget) if budget is not None else None,
             margin=words.parse_margin(margin) if margin is not None else None,
             thresholds=thresholds_of(context, threshold),
-            inject=tuple(words.parse_fault(text) for text in inject or ()),
+            inject=tuple(parse_fault(text) for text in inject or ()),
             sizes=parse_sizes(sizes) if sizes is not None else None,
             collectives=words.parse_collectives(collectives) if collectives is not None else None,
             dtype=dtype,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpubalance.errors import BusyError, CannotMeasureError, UsageError
+from gpubalance.faults import GPU_FAULTS
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.sizing import choose_model, memory_needed_bytes
 from gpubalance.node.devices import select_devices
@@ -16,7 +17,7 @@ from gpubalance.node.host import ranks_that_fit
 from gpubalance.node.nvml import explain
 from gpubalance.record.node import Device, Node, Process
 from gpubalance.record.run import Plan, Skipped
-from gpubalance.settings import GPU_FAULTS, WORKLOADS, BenchSettings
+from gpubalance.settings import WORKLOADS, BenchSettings
 
 BUSY_MEMORY_BYTES = 256 * 2**20
 """An idle GPU shows a few MB by the v2 call; a bare CUDA context of somebody else is 300 to 600 MB."""

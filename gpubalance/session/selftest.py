@@ -21,6 +21,7 @@ from gpubalance.analysis.facts import attempt_facts
 from gpubalance.checks.selftest.rows import check_row_names
 from gpubalance.checks.selftest.verdict import SelftestJudgement, judge_selftest, wrong_passes
 from gpubalance.errors import CannotMeasureError, Interrupted
+from gpubalance.faults import Fault, parse_fault
 from gpubalance.launch.collect import Events, Measured, collect_measured, collect_passes
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.lock import MeasuringLock
@@ -41,7 +42,7 @@ from gpubalance.session.selftest_record import assemble_selftest
 from gpubalance.session.selftest_story import Story
 from gpubalance.session.share import Orders
 from gpubalance.session.workspace import workspace
-from gpubalance.settings import BenchSettings, Fault, SelftestSettings, parse_fault
+from gpubalance.settings import BenchSettings, SelftestSettings
 from gpubalance.thresholds import Gates, parse_thresholds
 
 SAMPLE_INTERVAL_S = 0.1

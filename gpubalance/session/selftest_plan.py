@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpubalance.checks.selftest.rows import HEALTHY, KINDS
+from gpubalance.faults import Fault, parse_fault
 from gpubalance.record.run import Skipped
 from gpubalance.record.selftest import Played
-from gpubalance.settings import Fault, Margin, parse_fault
+from gpubalance.settings import Margin
 
 COMPUTE_PERCENTS = (5, 8, 10, 20)
 SURELY_ABOVE = 1.5

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from gpubalance.analysis.exact import upper_bound
 from gpubalance.analysis.facts import AttemptFacts, attempt_facts
+from gpubalance.faults import Fault
 from gpubalance.launch.collect import collect_passes
 from gpubalance.launch.follow import Follower
 from gpubalance.launch.launcher_env import Share
@@ -31,7 +32,7 @@ from gpubalance.record.job import Job
 from gpubalance.record.run import Plan
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.jobs import first_job
-from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings, Fault, Margin, parse_duration, parse_margin
+from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings, Margin, parse_duration, parse_margin
 
 Item = tuple[int, float]
 """(rank, percent of extra compute); 0 percent is a healthy pass."""

@@ -14,7 +14,8 @@ from gpubalance.cli import bench_run, entry, probe_run, selftest_run
 from gpubalance.cli.app import app
 from gpubalance.cli.config_file import known_options, options_of
 from gpubalance.config import Kind
-from gpubalance.settings import BenchSettings, Fault, Margin, ProbeSettings
+from gpubalance.faults import Fault
+from gpubalance.settings import BenchSettings, Margin, ProbeSettings
 from tests.reports.helpers import KEPT
 from tests.support import ROOT, command_environment, run_cli
 

@@ -16,7 +16,8 @@ from gpubalance.cli.app import app
 from gpubalance.cli.config_file import known_options
 from gpubalance.cli.origins import NAMES
 from gpubalance.config import Kind
-from gpubalance.settings import BenchSettings, Fault, Margin, SelftestSettings
+from gpubalance.faults import Fault
+from gpubalance.settings import BenchSettings, Margin, SelftestSettings
 
 Settings = BenchSettings | SelftestSettings
 Started = Callable[..., Settings]

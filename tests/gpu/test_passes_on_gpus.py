@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 import psutil
 import pytest
 
+from gpubalance.faults import parse_fault
 from gpubalance.launch.collect import Measured, collect_passes
 from gpubalance.launch.follow import Follower
 from gpubalance.launch.launcher_env import Share
@@ -19,7 +20,7 @@ from gpubalance.launch.start import RANK_MODULE, child_environment, end_ranks, s
 from gpubalance.record.timings import RankSteps
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.jobs import first_job
-from gpubalance.settings import BenchSettings, parse_fault
+from gpubalance.settings import BenchSettings
 
 pytestmark = [pytest.mark.gpu, pytest.mark.gpus(2)]
 

@@ -10,12 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpubalance.errors import BusyError, CannotMeasureError, GpubalanceError, UsageError
+from gpubalance.faults import GPU_FAULTS, Fault
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.plan import choose_kind, make_plan
 from gpubalance.node.visibility import read_visibility
 from gpubalance.record.node import Device, DroppedEntry, Node, Process, Visibility
 from gpubalance.record.run import Plan, Skipped
-from gpubalance.settings import GPU_FAULTS, BenchSettings, Fault
+from gpubalance.settings import BenchSettings
 from gpubalance.testing.runs import make_gpu, make_node
 
 OWN = Share("own")

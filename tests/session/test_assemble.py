@@ -12,13 +12,14 @@ import pytest
 
 from gpubalance import __version__
 from gpubalance.checks.verdict import judge
+from gpubalance.faults import Fault
 from gpubalance.launch.collect import Measured
 from gpubalance.record.file import load_run, save_text
 from gpubalance.record.run import Phase, Run, RunError, Setting, Skipped
 from gpubalance.record.timings import DataParallelResult, RankMemory
 from gpubalance.reports.document import document_text
 from gpubalance.session.assemble import Gathered, assemble_run
-from gpubalance.settings import BenchSettings, Fault, Margin
+from gpubalance.settings import BenchSettings, Margin
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)

@@ -12,12 +12,13 @@ import pytest
 
 from gpubalance.checks.verdict import Verdict
 from gpubalance.errors import CannotMeasureError, UsageError
+from gpubalance.faults import Fault
 from gpubalance.launch.lock import MeasuringLock
 from gpubalance.record.consistency import contradiction
 from gpubalance.record.run import Run as Record
 from gpubalance.session.bench import Doubt, Finished, bench
 from gpubalance.session.experiments import SIZES
-from gpubalance.settings import BenchSettings, Fault
+from gpubalance.settings import BenchSettings
 from gpubalance.testing.profiles import h200_node
 from tests.support import HEALTHY, SCRIPTED, slow, write_script
 

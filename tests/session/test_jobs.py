@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpubalance.faults import Fault
 from gpubalance.record.collectives import NAMES, CollectiveOptions
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.node import Device
 from gpubalance.record.run import Plan
 from gpubalance.session.jobs import collective_options, first_job, node_job, rotated_job
-from gpubalance.settings import BenchSettings, Fault
+from gpubalance.settings import BenchSettings
 from gpubalance.testing.runs import make_gpu, make_run
 
 FOLDER = Path("/scratch")

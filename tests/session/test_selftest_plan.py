@@ -9,6 +9,7 @@ import pytest
 
 from gpubalance.checks.selftest.rows import HEALTHY, KINDS, check_row_names
 from gpubalance.errors import UsageError
+from gpubalance.faults import FAULTS, parse_fault
 from gpubalance.record.run import Skipped
 from gpubalance.session.selftest_plan import (
     Here,
@@ -19,7 +20,7 @@ from gpubalance.session.selftest_plan import (
     once_more,
     schedule,
 )
-from gpubalance.settings import CPU_MARGIN, FAULTS, GPU_MARGIN, Margin, parse_fault
+from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, Margin
 
 ALL = [name for name in KINDS if name != HEALTHY]
 

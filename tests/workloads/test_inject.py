@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubalance.settings import FAULTS, parse_fault
+from gpubalance.faults import FAULTS, parse_fault
 from gpubalance.workloads import inject
 from gpubalance.workloads.clock import HostClock
 from gpubalance.workloads.extra_work import ExtraWork

@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
+from gpubalance.faults import parse_fault
 from gpubalance.launch.collect import Measured, collect_passes
 from gpubalance.launch.follow import Follower
 from gpubalance.launch.start import child_environment, end_ranks, start_ranks
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.timings import STAGES, RankSteps
-from gpubalance.settings import parse_fault
 from tests.support import command_environment, make_job
 
 pytestmark = [
