@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubalance.errors import UsageError
@@ -14,8 +14,6 @@ from gpubalance.faults import FAULTS, GPU_FAULTS, MOST_HOGS, Fault, parse_fault
 from gpubalance.settings import (
     BenchSettings,
 )
-
-repeatable = settings(deadline=None, derandomize=True)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +120,6 @@ def faults(draw: st.DrawFn) -> Fault:
     return Fault(kind, draw(st.integers(0, 10**9)), **values)
 
 
-@repeatable
 @given(faults())
 def test_a_fault_is_read_back_as_it_is_spelled(fault: Fault) -> None:
     assert parse_fault(fault.spelled()) == fault
@@ -150,7 +147,6 @@ def test_a_fault_is_spelled_as_people_write_it() -> None:
     assert Fault("data", 0, factor=1.5).spelled() == "data:rank=0,factor=1.5"
 
 
-@repeatable
 @given(st.text())
 def test_any_text_is_a_fault_or_a_usage_error(text: str) -> None:
     for kind in ("", "compute:", "compute:rank=1,percent="):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from gpubalance.errors import ExitCode, UsageError
 from gpubalance.settings import (
@@ -20,8 +19,6 @@ from gpubalance.settings import (
     parse_list,
     parse_margin,
 )
-
-repeatable = settings(deadline=None, derandomize=True)
 
 # Durations, margins, lists
 
