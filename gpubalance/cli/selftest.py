@@ -9,7 +9,7 @@ import typer
 
 def selftest_command(
     context: typer.Context,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows, a smaller batch, fewer healthy passes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows, a smaller batch, shorter passes.")] = False,
     nproc: Annotated[
         int | None,
         typer.Option(metavar="N", help="Ranks, one a device. Default: all visible GPUs, or 2 on the CPU."),

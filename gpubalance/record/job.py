@@ -56,8 +56,9 @@ class Job:
     """Whether each of these passes measures the real, overlapped step rate as well."""
     pass_replayed: bool = True
     """Whether each replays its step as a CUDA graph, by which causes are told."""
+    pass_blocks: int = 24
     pass_steps: int = 20
-    """Of a block of these passes."""
+    """Fenced blocks of each, and steps of a block."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that a rank sets before it imports torch."""
     touch_bytes: tuple[int, ...] = ()

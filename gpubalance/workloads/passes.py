@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from itertools import chain
 
+from gpubalance.record.job import Job
 from gpubalance.workloads.context import Context
-from gpubalance.workloads.rig import BLOCKS, Rig
+from gpubalance.workloads.rig import Rig
 
 FEWEST_STEPS = 5
 LONGEST_S = 60.0
@@ -20,9 +21,9 @@ WARM_UP_S = (0.3, 3.0)
 """A power limiter needs 0.3 s to settle after the pause between passes (H200), and a pass is short."""
 
 
-def steps_of_block(step_ms: float, wanted: int) -> int:
-    """As wanted, or as many as let the fenced blocks of a pass end in `LONGEST_S`."""
-    return min(wanted, max(FEWEST_STEPS, int(LONGEST_S * 1000 / BLOCKS / step_ms)))
+def steps_of_block(step_ms: float, job: Job) -> int:
+    """As the job wants, or as many as let the fenced blocks of a pass end in `LONGEST_S`."""
+    return min(job.pass_steps, max(FEWEST_STEPS, int(LONGEST_S * 1000 / job.pass_blocks / step_ms)))
 
 
 def run(context: Context) -> None:
@@ -34,8 +35,9 @@ def run(context: Context) -> None:
         rig.play(
             rig.faults_of(faults),
             warm_up_s=WARM_UP_S,
-            steps=lambda step_ms: steps_of_block(step_ms, job.pass_steps),
+            steps=lambda step_ms: steps_of_block(step_ms, job),
             overlapped=job.pass_overlapped,
             replayed=job.pass_replayed,
+            blocks=job.pass_blocks,
         )
         context.log.write("pass_end", number=number)

@@ -37,7 +37,9 @@ from gpubalance.workloads.training_step import TrainingStep
 BLOCKS = 24
 """Blocks of the sign test: 19 of 24 on one side happen by chance in 0.3 % of runs."""
 
-OVERLAPPED_BLOCKS = 8
+FENCED_TO_OVERLAPPED = 3
+"""Fenced blocks for each overlapped one."""
+
 WARM_UP_STEPS = 10
 CALIBRATION_GROUPS, CALIBRATION_STEPS = 5, 4
 GRAPH_SETTLE_S, GRAPH_S = 0.3, 0.2
@@ -106,6 +108,7 @@ class Rig:
         steps: Callable[[float], int],
         overlapped: bool,
         replayed: bool = True,
+        blocks: int = BLOCKS,
     ) -> None:
         """One pass with these faults. Writes block lines as they are measured, then memory.
 
@@ -132,7 +135,9 @@ class Rig:
                 units=units,
                 **faults.described(),
             )
-            self._measure(count, overlapped=overlapped)
+            self._measure_fenced(blocks, count)
+            if overlapped:
+                self._measure_overlapped(blocks // FENCED_TO_OVERLAPPED, count)
             self._log_memory()
             faults.let_go()
             if replayed:
@@ -176,17 +181,15 @@ class Rig:
         )
         return float(step_ms)
 
-    def _measure(self, steps: int, *, overlapped: bool) -> None:
+    def _measure_fenced(self, blocks: int, steps: int) -> None:
         with window(self._log, "ddp fenced"):
-            for _ in range(BLOCKS):
+            for _ in range(blocks):
                 self._log_block(steps)
         with collector_on():
             times = fenced_block(self._fenced, self._clock, self._fences, steps)
         self._log.write("collector", collector_ms=statistics.median(times.compute))
-        if overlapped:
-            self._measure_overlapped(steps)
 
-    def _measure_overlapped(self, steps: int) -> None:
+    def _measure_overlapped(self, blocks: int, steps: int) -> None:
         """The first block is not kept: while DDP makes its buckets anew for the order in which gradients come, and the
         caching allocator finds room for them, steps take longer (18 % in the first 20 steps on two H200s, 15 % on one).
         """
@@ -197,7 +200,7 @@ class Rig:
         self._step.release_gradients()
         mean_step(step, self._clock, steps)
         with window(self._log, "ddp overlapped"):
-            for _ in range(OVERLAPPED_BLOCKS):
+            for _ in range(blocks):
                 self._log.write("overlapped", step_ms=mean_step(step, self._clock, steps))
 
     def _log_block(self, steps: int) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from gpubalance.workloads import passes, rank_main, rig
+from dataclasses import replace
+
+from gpubalance.record.job import Job
+from gpubalance.workloads import rank_main
 from tests.workloads import short_warm_up
 
 BLOCKS, STEPS, DROPPED = 10, 6, 2
 
 if __name__ == "__main__":
     short_warm_up.shorten()
-    rig.BLOCKS, rig.OVERLAPPED_BLOCKS, passes.steps_of_block = BLOCKS, 2, lambda _ms, _wanted: STEPS
+    load = Job.load
+    rank_main.Job.load = lambda path: replace(load(path), pass_blocks=BLOCKS, pass_steps=STEPS)  # type: ignore[method-assign]
     rank_main.main()

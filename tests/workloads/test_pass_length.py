@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from gpubalance.record.job import Job
 from gpubalance.workloads.passes import steps_of_block
+from tests.support import make_job
+
+
+def job(**values: Any) -> Job:
+    return make_job(Path("/nowhere"), **values)
 
 
 @pytest.mark.parametrize(
@@ -17,8 +26,12 @@ from gpubalance.workloads.passes import steps_of_block
     ],
 )
 def test_long_steps_make_short_blocks(step_ms: float, steps: int) -> None:
-    assert steps_of_block(step_ms, 20) == steps
+    assert steps_of_block(step_ms, job(pass_steps=20)) == steps
 
 
 def test_more_steps_than_wanted_are_never_made() -> None:
-    assert steps_of_block(1.0, 42) == 42
+    assert steps_of_block(1.0, job(pass_steps=42)) == 42
+
+
+def test_fewer_blocks_have_room_for_more_steps() -> None:
+    assert steps_of_block(250.0, job(pass_blocks=12)) == 20

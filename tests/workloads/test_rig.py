@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gpubalance.record.rank_log import LogTail, RankLog
-from gpubalance.workloads.rig import OVERLAPPED_BLOCKS, Rig
+from gpubalance.workloads.rig import Rig
 from tests.workloads.test_timed_loop import ScriptedClock
 
-STEPS = 20
+BLOCKS, STEPS = 8, 20
 LONG_MS, USUAL_MS = 13.0, 11.0
 
 
@@ -36,10 +36,10 @@ def test_overlapped_steps_in_which_ddp_makes_its_buckets_are_not_timed(tmp_path:
     rig: Any = Rig.__new__(Rig)  # a real one needs a process group
     rig._clock, rig._log, rig._ddp, rig._fences = clock, RankLog(path), None, None
     rig._step = StartingStep(clock)
-    rig._measure_overlapped(STEPS)
+    rig._measure_overlapped(BLOCKS, STEPS)
     events = LogTail(path).read()
-    assert [event["step_ms"] for event in events if event["event"] == "overlapped"] == [USUAL_MS] * OVERLAPPED_BLOCKS
+    assert [event["step_ms"] for event in events if event["event"] == "overlapped"] == [USUAL_MS] * BLOCKS
     assert [event["event"] for event in events].index("window") < [event["event"] for event in events].index(
         "overlapped"
     )
-    assert rig._step.calls == (OVERLAPPED_BLOCKS + 1) * (STEPS + 1)
+    assert rig._step.calls == (BLOCKS + 1) * (STEPS + 1)
