@@ -8,6 +8,7 @@ from gpubalance.analysis.attribution import Part
 from gpubalance.analysis.causes_clock import uniform_slowness
 from gpubalance.analysis.causes_device import slowest_stage
 from gpubalance.analysis.rank_evidence import ByRank, RankEvidence
+from gpubalance.record.run import Run
 
 PUT_OFF_PER_S = 20.0
 """Involuntary switches a second from which on somebody else wants the core; a busy rival makes a hundred and more
@@ -60,10 +61,10 @@ def _link(seen: RankEvidence, rank: int) -> tuple[str, ...]:
 def rest_of_host(seen: RankEvidence, rank: int, covered: float, slow_node: int | None) -> Part:
     """What the device does not explain: others on its cores, its NUMA node, or the host without a better name."""
     if is_put_off(seen, rank):
-        return Part("cpu_contention", covered, _put_off(seen, rank), _throttled(seen))
+        return Part("cpu_contention", covered, _put_off(seen, rank), throttled(seen.run))
     if slow_node is not None:
         return Part("numa", covered, f"time on the host of NUMA node {slow_node}, all of whose GPUs are slow")
-    return Part("host", covered, "time on its host", (*_launch(seen.launch, rank), *_throttled(seen)))
+    return Part("host", covered, "time on its host", (*_launch(seen.launch, rank), *throttled(seen.run)))
 
 
 def cpu_parts(seen: RankEvidence, rank: int, excess: float, room: float) -> list[Part]:
@@ -124,9 +125,9 @@ def _launch(launch: ByRank, rank: int) -> tuple[str, ...]:
     return (f"launching a kernel takes {pair[0]:.1f} us, peers {pair[1]:.1f} us",) if pair and slower else ()
 
 
-def _throttled(seen: RankEvidence) -> tuple[str, ...]:
+def throttled(run: Run) -> tuple[str, ...]:
     """The CPU quota of the control group, over the run; of all ranks together."""
-    looks = seen.run.samples.quota
+    looks = run.samples.quota
     periods = looks[-1].periods - looks[0].periods if len(looks) > 1 else 0
     stopped = looks[-1].throttled - looks[0].throttled if len(looks) > 1 else 0
     if periods <= 0 or stopped <= 0:

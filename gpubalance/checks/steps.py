@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpubalance.analysis.causes_host import throttled
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.cause_words import cause_of, clause, lines, next_step
 from gpubalance.checks.finding import INJECTED, Finding, State, percent
@@ -35,6 +36,7 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
         state = State.FAIL if again else State.UNKNOWN
         note = ("seen again in a second run",) if again else ("not confirmed by a second run",)
     cause = cause_of(first, seen.rank) if seen.rank is not None else None
+    told = lines(cause) if seen.rank is not None else throttled(run)
     return [
         Finding(
             "transient",
@@ -44,7 +46,7 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
             observed=share,
             expected=f"at most {percent(seen.gate_warn)} (fails above {percent(seen.gate_fail)}); "
             f"ordinary jitter of these ranks costs {percent(seen.allowance)}",
-            evidence=(*note, *lines(cause)),
+            evidence=(*note, *told),
             next_step=INJECTED if run.injected else next_step(cause) or "look for other processes on the host",
             required=True,
         )

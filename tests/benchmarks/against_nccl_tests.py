@@ -1,12 +1,13 @@
-"""Bus bandwidth beside nccl-tests' on the same machine: `python -m tests.benchmarks.against_nccl_tests FOLDER [OUT]`.
+"""Bus bandwidth beside nccl-tests' on the same machine: `python -m tests.benchmarks.against_nccl_tests FOLDER`.
 
 FOLDER holds all_reduce_perf and its kin, built against the NCCL that torch loads (both versions are printed). The two
-programs take turns, five times each; printed are medians. Wanted: all_reduce within 1 %, the others within 2 %, from
-64 MiB to 4 GiB; small messages replayed from a graph within 15 % of nccl-tests' -G.
+programs take turns, five times each or as often as --within lets them; printed are medians. Wanted: all_reduce within
+1 %, the others within 2 %, from 64 MiB to 4 GiB; small messages replayed from a graph within 15 % of nccl-tests' -G.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -23,6 +24,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from gpubalance.settings import parse_duration
+
 BINARIES = {
     "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
     "all_to_all": "alltoall_perf", "broadcast": "broadcast_perf", "reduce": "reduce_perf", "send_recv": "sendrecv_perf",
@@ -31,6 +34,9 @@ TURNS = 5
 LARGE, SMALL = ("64M", "4G", 2), ("8", "64K", 8)
 LIMITS = {"all_reduce": 0.01}
 OTHERS, SMALL_LIMIT = 0.02, 0.15
+LARGE_SHARE = 0.6
+"""Of the time, for large messages; without the rest the small ones are left out."""
+
 ENVIRONMENT = {"NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE": "1", "NCCL_DEBUG": "WARN"}
 """nccl-tests' way of scheduling, and no pass that reads NCCL's log."""
 
@@ -74,26 +80,7 @@ def ours(names: Sequence[str], sizes: Sizes, gpus: int, *, mode: str) -> tuple[d
     return times, f"gpubalance {run['gpubalance_version']} {run['ranks'][0]['versions']}"
 
 
-def in_turns(folder: Path, name: str, sizes: Sizes, gpus: int, *, graph: bool) -> tuple[Times, Times, list[str]]:
-    """Both, one after the other, so that what changes on the machine changes for both."""
-    both: tuple[Times, Times] = (defaultdict(list), defaultdict(list))
-    said: list[str] = []
-    for _ in range(TURNS):
-        for kept, (times, versions) in zip(
-            both,
-            (
-                theirs(folder, name, sizes, gpus, graph=graph),
-                ours([name], sizes, gpus, mode="graph" if graph else "eager"),
-            ),
-            strict=True,
-        ):
-            said.append(versions)
-            for key, value in times.items():
-                kept[key].append(value)
-    return *both, list(dict.fromkeys(said))
-
-
-def all_in_turns(
+def in_turns(
     folder: Path, gpus: int, *, graph: bool, turns: int = TURNS, deadline_s: float = math.inf
 ) -> tuple[list[dict[str, object]], list[str]]:
     """Rows of all collectives whose program is there, in as many turns as fit before the deadline (monotonic), but one
@@ -135,17 +122,29 @@ def rows_of(reference: Times, own: Times, *, graph: bool) -> list[dict[str, obje
     return rows
 
 
-def main() -> None:
-    folder, gpus = Path(sys.argv[1]), int(os.environ.get("GPUS", "2"))
-    rows: list[dict[str, object]] = []
-    versions: list[str] = []
-    for graph, sizes in ((False, LARGE), (True, SMALL)):
-        for name, binary in BINARIES.items():
-            if not (folder / binary).exists():
-                continue
-            reference, own, said = in_turns(folder, name, sizes, gpus, graph=graph)
-            versions += said
-            rows += rows_of(reference, own, graph=graph)
+def both_modes(
+    folder: Path, gpus: int, *, turns: int = TURNS, within_s: float = math.inf
+) -> tuple[list[dict[str, object]], list[str], str | None]:
+    """Rows of large messages and of small ones from a graph, versions, and what there was no time for."""
+    begin_s = time.monotonic()
+    rows, versions = in_turns(folder, gpus, graph=False, turns=turns, deadline_s=begin_s + LARGE_SHARE * within_s)
+    left_s = begin_s + within_s - time.monotonic()
+    if left_s < (1 - LARGE_SHARE) * within_s:
+        return rows, versions, f"small messages from a graph: {left_s:.0f} s were left"
+    small, said = in_turns(folder, gpus, graph=True, turns=turns, deadline_s=begin_s + within_s)
+    return rows + small, list(dict.fromkeys(versions + said)), None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--within", type=parse_duration, default=math.inf)
+    parser.add_argument("--out", type=Path, help="save everything as JSON")
+    options = parser.parse_args(arguments)
+    rows, versions, left_out = both_modes(options.folder, options.gpus, turns=options.turns, within_s=options.within)
     table = Table("collective", "mode", "placement", "size", "nccl-tests us", "gpubalance us", "difference", "wanted")
     for row in rows:
         wanted = f"{100 * float(str(row['wanted'])):g} %"
@@ -155,10 +154,10 @@ def main() -> None:
             f"{row['nccl_tests_us']:.2f}", f"{row['gpubalance_us']:.2f}", difference, wanted,
         )  # fmt: skip
     Console(width=120).print(table)
-    print(*dict.fromkeys(versions), sep="\n")
-    if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(
-            json.dumps({"gpus": gpus, "turns": TURNS, "versions": versions, "rows": rows}, indent=1)
+    print(*versions, *([f"left out: {left_out}"] if left_out else []), sep="\n")
+    if options.out:
+        options.out.write_text(
+            json.dumps({"gpus": options.gpus, "versions": versions, "left_out": left_out, "rows": rows}, indent=1)
         )
 
 

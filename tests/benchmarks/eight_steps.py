@@ -192,21 +192,9 @@ def collectives(asked: Asked) -> Found:
     folder = Path(asked.nccl_tests)
     if not any((folder / name).exists() for name in against_nccl_tests.BINARIES.values()):
         raise LeftOut(f"none of {', '.join(against_nccl_tests.BINARIES.values())} is in {folder}")
-    begin_s = time.monotonic()
-    rows: list[dict[str, object]] = []
-    versions: list[str] = []
-    left_out: str | None = None
-    for graph, share in ((False, 0.6), (True, 0.9)):
-        left_s = begin_s + asked.seconds - time.monotonic()
-        if graph and left_s < 0.4 * asked.seconds:
-            left_out = f"small messages from a graph: {left_s:.0f} s were left"
-            continue
-        found, said = against_nccl_tests.all_in_turns(
-            folder, asked.nproc, graph=graph, deadline_s=begin_s + share * asked.seconds
-        )
-        rows, versions = rows + found, versions + said
+    rows, versions, left_out = against_nccl_tests.both_modes(folder, asked.nproc, within_s=asked.seconds)
     within = sum(bool(row["within"]) for row in rows)
-    return {"within": within, "left_out": left_out, "versions": list(dict.fromkeys(versions)), "rows": rows}
+    return {"within": within, "left_out": left_out, "versions": versions, "rows": rows}
 
 
 def sampling(asked: Asked) -> Found:

@@ -10,6 +10,7 @@ from gpubalance.analysis.steps import Array
 from gpubalance.checks.finding import State
 from gpubalance.checks.verdict import Verdict
 from gpubalance.record.run import Run
+from gpubalance.record.samples import QuotaReading
 from gpubalance.testing.runs import make_attempt, make_run, make_solo, steady
 from tests.checks.helpers import all_of, evidence, healthy, look, one, with_setting
 
@@ -61,13 +62,26 @@ def test_transient_loss_over_ten_percent_seen_once_is_not_confirmed(second: tupl
     assert look(run).verdict is Verdict.INCONCLUSIVE
 
 
-def test_transient_loss_that_goes_round_names_nobody() -> None:
+def going_round() -> Array:
     compute = steady([100.0] * 8)
     for step in range(0, 20, 2):
         compute[step % 7, :, step] += 20
-    finding = one(looked_at(compute), "transient")
+    return compute
+
+
+def test_transient_loss_that_goes_round_names_nobody() -> None:
+    finding = one(looked_at(going_round()), "transient")
     assert finding.subject is None
     assert "no single rank" in finding.message
+    assert finding.evidence == ()
+
+
+def test_beside_what_goes_round_stands_how_often_the_quota_stopped_everybody() -> None:
+    run = looked_at(going_round())
+    quota = [QuotaReading(t_s=5.0, periods=100, throttled=10), QuotaReading(t_s=15.0, periods=200, throttled=50)]
+    run = run.model_copy(update={"samples": run.samples.model_copy(update={"quota": quota})})
+    told = "the control group's CPU quota stopped its processes in 40 % of periods"
+    assert told in evidence(one(run, "transient"))
 
 
 def test_transient_loss_within_twice_of_what_jitter_costs_passes() -> None:
