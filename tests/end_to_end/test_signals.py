@@ -38,9 +38,11 @@ def ignoring(signal_name: str, command: list[str]) -> list[str]:
 @contextmanager
 def running_bench(folder: Path, *, ignored: bool, out: Path) -> Iterator[Running]:
     """A bench whose ranks have measured three blocks and now sit still, with everybody it started."""
-    ready = folder / "ready"
-    still = [["phase", "ddp"], ["blocks", 3, 100.0], ["touch", str(ready)], ["sleep"]]
-    script = {"0": [["phase", "ddp"], ["blocks", 3, 100.0], ["sleep"]], "1": still}
+    ready = [folder / f"ready {rank}" for rank in range(2)]
+    script = {
+        str(rank): [["phase", "ddp"], ["blocks", 3, 100.0], ["touch", str(path)], ["sleep"]]
+        for rank, path in enumerate(ready)
+    }
     profile = folder / "profile.json"
     profile.write_text(json.dumps(h200_node()))
     environment = {**command_environment(XDG_STATE_HOME=str(folder)), **write_script(folder, script)}
@@ -52,7 +54,7 @@ def running_bench(folder: Path, *, ignored: bool, out: Path) -> Iterator[Running
         stderr=subprocess.PIPE,
     )
     try:
-        eventually(ready.exists)
+        eventually(lambda: all(path.exists() for path in ready))
         everybody = eventually(lambda: (found := children_of(process.pid)) and len(found) >= 3 and found)
         yield process, everybody
     finally:
