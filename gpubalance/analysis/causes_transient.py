@@ -46,7 +46,7 @@ def _parts(seen: RankEvidence, rank: int, excess_ms: float) -> Iterator[Part]:
     measured = seen.attempt.ranks[rank]
     if not (measured.means_ms and measured.stages_ms and measured.busy_ms):
         return
-    found = {stage: min(1.0, max(0.0, rise_ms(measured, stage)) / excess_ms) for stage in measured.means_ms}
+    found = {stage: min(1.0, max(0.0, _rise_ms(measured, stage)) / excess_ms) for stage in measured.means_ms}
     yield Part("input_pipeline", found["input"], "waiting for its batch now and then")
     yield Part("pcie", found["copy"], "copies to its device that take longer now and then")
     queued_ms = _queued_ms(seen, rank)
@@ -73,7 +73,7 @@ def _mostly(found: dict[str, float]) -> str:
     return f" (stage {stage})" if found[stage] > 0.5 else ""
 
 
-def rise_ms(measured: RankSteps, name: str) -> float:
+def _rise_ms(measured: RankSteps, name: str) -> float:
     """Mean over all steps less the usual step, of a stage or of CPU time, in ms."""
     medians = measured.busy_ms if name == BUSY else measured.stages_ms[name]
     return float(np.mean(measured.means_ms[name])) - float(np.median(medians))

@@ -275,7 +275,8 @@ def _why_unconfirmed(first: AttemptFacts, second: AttemptFacts | None, speed: Ra
 def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Finding:
     slow, count = first.stragglers.majority, first.stragglers.majority_of
     again = second is not None and second.stragglers.majority_slow > 0
-    cause = shared_cause([cause_of(first, speed.rank) for speed in slow])
+    follows = _majority_follows(first, second)
+    cause = shared_cause([held_against(cause_of(first, speed.rank), follows) for speed in slow])
     least, most = (percent(round(pick(speed.ratio - 1 for speed in slow), 2)) for pick in (min, max))
     behind = most if least == most else f"{least} to {most}"
     return Finding(
@@ -285,6 +286,7 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
         + (cause.clause if again else ", not confirmed"),
         evidence=(
             f"ranks {listed([speed.rank for speed in slow])}",
+            *([f"seen again with ranks rotated: it follows the {follows}s"] if follows else []),
             "with more than half of the ranks slow, no error rate is guaranteed",
             *cause.lines,
         ),
@@ -293,6 +295,19 @@ def _majority(run: Run, first: AttemptFacts, second: AttemptFacts | None) -> Fin
         else cause.next_step or "compare the fast devices with the slow ones: socket, power limit, clocks",
         required=True,
     )
+
+
+def _majority_follows(first: AttemptFacts, second: AttemptFacts | None) -> str | None:
+    """What a slow majority kept to when ranks changed devices: the same ranks, or the same devices; None when neither
+    or both were slow again.
+    """
+    if second is None:
+        return None
+    looks = (first, second)
+    ranks = [{speed.rank for speed in look.stragglers.majority} for look in looks]
+    devices = [{look.device_of_rank[rank] for rank in slow} for look, slow in zip(looks, ranks, strict=True)]
+    same_ranks, same_devices = ranks[0] == ranks[1], devices[0] == devices[1]
+    return None if same_ranks == same_devices else "rank" if same_ranks else "device"
 
 
 def _too_noisy(run: Run, facts: Facts, first: AttemptFacts) -> Finding:

@@ -55,7 +55,7 @@ BESIDE_QUICK, BESIDE = 2, 1
 QUICK_BATCH = 4
 """A quick selftest trains on the planned batch divided by this."""
 
-QUICK_BLOCKS, BLOCKS = 14, 24
+QUICK_BLOCKS = 14
 """Of a pass. Of 14 blocks 13 must agree before anybody is named (with two to eight ranks; of 24 it is 19 or 20): one
 that something else disturbed is forgiven."""
 
@@ -237,7 +237,7 @@ def _crew(story: Story, runner: CrewRunner, folder: Path, attempt: int, passes: 
     story.played += passes
     job = first_job(bench_settings(story.settings), story.plan, folder)
     faults = tuple(tuple(_values(parse_fault(text)) for text in each.faults) for each in passes)
-    blocks = QUICK_BLOCKS if story.settings.quick else BLOCKS
+    blocks = QUICK_BLOCKS if story.settings.quick else job.pass_blocks
     runner.run(replace(job, attempt=attempt, phases=("passes",), passes=faults, pass_blocks=blocks))
 
 

@@ -458,6 +458,23 @@ def test_what_a_slow_majority_has_in_common_is_its_cause(
     assert finding.next_step.startswith(step)
 
 
+@pytest.mark.parametrize(
+    ("again", "follows", "clause"),
+    [
+        ([100.0] * 3 + [120.0] * 5, "rank", ""),  # heat does not move with a rank
+        ([100.0] * 2 + [120.0] * 5 + [100.0], "device", "; clock (heat) explains it on each"),
+    ],
+)
+def test_the_cause_of_a_slow_majority_is_taken_back_when_it_moved_with_what_it_cannot(
+    again: list[float], follows: str, clause: str
+) -> None:
+    run = run_with([Traces()] * 3 + [thermal(Traces(), 20.0)] * 5)
+    finding = one(run.model_copy(update={"ddp": [*run.ddp, second_look(again)]}), "straggler")
+    assert finding.state is State.FAIL
+    assert finding.message == f"majority slow: 5 of 8 ranks are 20 % slower than the fast ones{clause}"
+    assert f"seen again with ranks rotated: it follows the {follows}s" in evidence(finding)
+
+
 def test_a_slow_majority_of_different_causes_is_told_and_not_explained() -> None:
     slow = [thermal(Traces(), 20.0)] * 3 + [power_cap(Traces(), 40.0)] * 2
     finding = one(run_with([Traces()] * 3 + slow, attempts=2), "straggler")
