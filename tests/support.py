@@ -76,6 +76,10 @@ def slow(compute_ms: float) -> list[list[Any]]:
     return [["blocks", 24, compute_ms] if step[0] == "blocks" else step for step in HEALTHY]
 
 
+BOUND = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); os.execv(sys.argv[2], sys.argv[2:])"
+"""What a launcher does that binds: python -c BOUND CORE COMMAND."""
+
+
 def command_environment(**values: str) -> dict[str, str]:
     """An environment for our command line: this source tree, nothing inherited that steers it."""
     steering = ("GPUBALANCE_", "CUDA_", "NVIDIA_")

@@ -122,6 +122,8 @@ def check_sensor(run: Run, facts: Facts) -> list[Finding]:
                 next_step="see `dmesg | grep -i nvrm` for Xid messages",
             )
         ]
+    if run.interrupted_by and f"{health.died_with},".startswith(f"exit code -{run.interrupted_by},"):
+        return []  # a signal to all processes of a job step (scancel) is no fault of the sensor
     if health.died_with is not None:
         text = f"the sensor ended early: {health.died_with}"
         return [Finding("sensor", State.WARN, text, next_step="please report it")]

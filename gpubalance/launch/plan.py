@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from gpubalance.errors import BusyError, CannotMeasureError, UsageError
 from gpubalance.faults import GPU_FAULTS
+from gpubalance.launch.cores import Masks, bound, cpu_slots, short_of_cpu
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.sizing import choose_model, memory_needed_bytes
 from gpubalance.node.devices import select_devices
-from gpubalance.node.host import ranks_that_fit
 from gpubalance.node.nvml import explain
 from gpubalance.record.node import Device, Node, Process
 from gpubalance.record.run import Plan, Skipped
@@ -25,15 +25,18 @@ BUSY_MEMORY_BYTES = 256 * 2**20
 BUSY_UTILIZATION_PERCENT = 5
 
 
-def make_plan(node: Node, settings: BenchSettings, share: Share) -> tuple[Plan, list[Skipped]]:
-    """The plan and what it leaves out.
+def make_plan(node: Node, settings: BenchSettings, share: Share, masks: Masks = ()) -> tuple[Plan, list[Skipped]]:
+    """The plan and what it leaves out. `masks`: the cores that a launcher gave each rank on the CPU.
 
     Raises UsageError (exit 2), CannotMeasureError or BusyError (exit 3).
     """
     kind, world = choose_kind(node, settings), share.world
-    devices = _gpus(node, settings, world) if kind == "cuda" else _cpu_slots(node, settings, world)
+    devices = _gpus(node, settings, world) if kind == "cuda" else cpu_slots(node, settings, world, masks)
     notes = [share.note] if share.note else []
-    notes += _fewer_gpus(node, settings, devices, world) if kind == "cuda" else _short_of_cpu(node, devices)
+    if kind == "cuda":
+        notes += [*_fewer_gpus(node, settings, devices, world), *bound(node, share)]
+    else:
+        notes += short_of_cpu(node, devices)
     notes += _numbering(node, devices)
     ranks = len(devices)
     model, default_batch = choose_model(settings.model, devices)
@@ -183,32 +186,6 @@ def _whom(process: Process, node: Node) -> str:
     if node.container is not None:
         return "a process that may not be visible here"
     return f"pid {process.pid} ({process.owner})" if process.owner else f"pid {process.pid}"
-
-
-def _cpu_slots(node: Node, settings: BenchSettings, world: int | None) -> list[Device]:
-    ranks = world or settings.nproc or ranks_that_fit(node.cpu_effective)
-    if settings.devices:
-        raise UsageError("--devices names GPUs, and this run is on the CPU", "use --nproc")
-    if ranks > len(node.cpu_cores):
-        raise UsageError(
-            f"{ranks} ranks asked, {len(node.cpu_cores)} CPU cores usable; ranks that share a core slow each other",
-            f"give --nproc {len(node.cpu_cores)} or less",
-        )
-    return [
-        Device(
-            kind="cpu",
-            name=node.cpu_model or "CPU",
-            cpu_cores=[core],
-            memory_total_bytes=node.memory_total_bytes,
-        )
-        for core in node.cpu_cores[:ranks]
-    ]
-
-
-def _short_of_cpu(node: Node, slots: Sequence[Device]) -> list[str]:
-    if len(slots) <= node.cpu_effective:
-        return []
-    return [f"{len(slots)} ranks on {node.cpu_effective:g} CPUs (control group): they will be throttled at random"]
 
 
 def _numbering(node: Node, devices: Sequence[Device]) -> list[str]:

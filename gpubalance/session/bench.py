@@ -22,9 +22,10 @@ from gpubalance.checks.straggler import needs_confirmation
 from gpubalance.checks.verdict import Judgement, judge
 from gpubalance.child import die_with_parent, end_with_launcher
 from gpubalance.errors import Interrupted
+from gpubalance.launch.cores import seen_by_all
 from gpubalance.launch.launcher_env import Share, detect_share
 from gpubalance.launch.lock import MeasuringLock
-from gpubalance.launch.plan import make_plan
+from gpubalance.launch.plan import choose_kind, make_plan
 from gpubalance.launch.signals import interruptible
 from gpubalance.launch.start import RANK_MODULE, child_environment
 from gpubalance.record.job import Job
@@ -35,7 +36,7 @@ from gpubalance.session.crew import CrewRunner
 from gpubalance.session.display import Display, Silent
 from gpubalance.session.jobs import asks_for_all, first_job, node_job, rotated_job
 from gpubalance.session.nccl_log import logging_job, read_logs, why_not_logged
-from gpubalance.session.share import Orders, serve
+from gpubalance.session.share import Orders, cores_of_ranks, serve
 from gpubalance.session.workspace import workspace
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
 from gpubalance.thresholds import Gates, parse_thresholds
@@ -128,8 +129,11 @@ def _measure(
     gathered = Gathered(datetime.now(timezone.utc), time.monotonic(), shared_with=shared_with)
     sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in, ways=True)
     try:
-        node = sensor.node()
-        plan, skipped = make_plan(node, settings, share)
+        node, masks = sensor.node(), []
+        if choose_kind(node, settings) == "cpu":
+            masks = cores_of_ranks(share, folder, node.cpu_cores)
+            node = seen_by_all(node, masks)
+        plan, skipped = make_plan(node, settings, share, masks)
         gathered.skipped += skipped
         display.plan(plan, node)
         uuids = [device.uuid for device in plan.devices if device.uuid is not None]

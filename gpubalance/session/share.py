@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from gpubalance.child import die_with_parent
 from gpubalance.errors import CannotMeasureError
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.start import child_environment, end_ranks, start_ranks
+from gpubalance.node.host import usable_cores
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import LogTail, RankLog
 
 POLL_S = 0.05
 FIRST_ORDER_LIMIT_S = 180.0
+PARENTS_LIMIT_S = 60.0
 
 
 def orders_path(folder: Path) -> Path:
@@ -58,6 +60,33 @@ class Orders:
             self._log.write("end")
 
 
+def cores_of_ranks(share: Share, folder: Path, own: Sequence[int]) -> list[list[int]]:
+    """The cores that the launcher lets each rank use, by rank; empty when one parent starts all of them.
+
+    Raises CannotMeasureError when a parent does not show up.
+    """
+    if share.rank is None or share.world is None:
+        return []
+    tails = {rank: LogTail(_parent_path(folder, rank)) for rank in range(share.world) if rank != share.rank}
+    cores = {share.rank: list(own)}
+    limit = time.monotonic() + PARENTS_LIMIT_S
+    while True:
+        cores |= {rank: event["cores"] for rank, tail in tails.items() for event in tail.read()}
+        absent = sorted(set(tails) - set(cores))
+        if not absent:
+            return [cores[rank] for rank in range(share.world)]
+        if time.monotonic() > limit:
+            raise CannotMeasureError(
+                f"the {share.launcher} process of rank {absent[0]} did not show up within {PARENTS_LIMIT_S:g} s",
+                "all ranks of a launcher run the same command with one TMPDIR; --nproc starts own ranks",
+            )
+        time.sleep(POLL_S)
+
+
+def _parent_path(folder: Path, rank: int) -> Path:
+    return folder / f"parent-{rank}.jsonl"
+
+
 def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
     """Carry out orders as a parent that does not report. Prints nothing; returns when the run is over.
 
@@ -65,6 +94,8 @@ def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
     """
     assert share.rank is not None
     die_with_parent(launcher)  # an adopted parent ends with its launcher, and its rank with it
+    with suppress(FileNotFoundError):  # the run is over already
+        RankLog(_parent_path(folder, share.rank)).write("parent", cores=usable_cores())
     tail = LogTail(orders_path(folder))
     running: dict[int, subprocess.Popen[bytes]] = {}
     job: Job | None = None

@@ -172,6 +172,13 @@ def test_a_sensor_that_died_is_a_warning_with_its_last_words() -> None:
     assert "exit code -11: Segmentation fault" in finding.message
 
 
+@pytest.mark.parametrize(("number", "told"), [(15, 0), (2, 1), (1, 1)])
+def test_a_signal_to_all_processes_of_a_step_is_no_fault_of_the_sensor(number: int, told: int) -> None:
+    """As `scancel` sends it. A sensor that another signal ended is still told."""
+    health = sensed(died_with="exit code -15, it said nothing").model_copy(update={"interrupted_by": number})
+    assert len(all_of(health, "sensor")) == told
+
+
 @pytest.mark.parametrize("samples", [Samples(), Samples(health=SensorHealth(interval_s=0.1, ticks=0, missed_ticks=0))])
 def test_step_times_decide_without_any_sensor(samples: Samples) -> None:
     assert look(healthy(samples=samples)).verdict is Verdict.PASS

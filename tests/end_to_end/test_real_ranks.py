@@ -21,7 +21,7 @@ from gpubalance.record.file import load_run
 from gpubalance.record.run import Run
 from gpubalance.testing.profiles import h200_node
 from tests.command import RANKS_VARIABLE
-from tests.support import COMMAND, alive, bench_command, children_of, command_environment, eventually, run_cli
+from tests.support import BOUND, COMMAND, alive, bench_command, children_of, command_environment, eventually, run_cli
 
 pytestmark = [
     pytest.mark.ranks,
@@ -159,7 +159,10 @@ def test_torchrun_is_adopted_confirms_in_fresh_ranks_and_rank_0_reports_once(tmp
 
 
 def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> None:
-    """Without Slurm: two processes with the variables of its tasks. There is no store but that of rank 0's parent."""
+    """Without Slurm: two processes with the variables of its tasks, each bound to a core of its own. There is no store
+    but that of rank 0's parent.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:2]
     out = tmp_path / "run.json"
     step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "0",
             "SLURM_STEP_TASKS_PER_NODE": "2"}  # fmt: skip
@@ -167,7 +170,7 @@ def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> No
                  "--out", str(out))  # fmt: skip
     tasks = [
         subprocess.Popen(
-            [*COMMAND, *arguments],
+            [sys.executable, "-c", BOUND, str(cores[1 - rank]), *COMMAND, *arguments],
             env=command_environment(TMPDIR=str(tmp_path), SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), **step),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -181,6 +184,8 @@ def test_a_step_of_srun_is_adopted_and_rank_0_reports_once(tmp_path: Path) -> No
     assert (tasks[0].returncode, nothing, silence) == (0, "", "")
     assert shown.count("launcher: slurm (2 ranks, 1 node)") == 1
     assert (run.plan.launcher, run.errors) == ("slurm", [])
+    assert [device.cpu_cores for device in run.plan.devices] == [[cores[1]], [cores[0]]]
+    assert run.node.cpu_cores == cores
     assert {(row.ranks, row.wrong_elements) for row in run.collectives} == {(2, 0)}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("gpubalance-")] == []
 

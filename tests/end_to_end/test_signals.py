@@ -64,7 +64,10 @@ def running_bench(folder: Path, *, ignored: bool, out: Path) -> Iterator[Running
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["started normally", "started with SIGINT ignored"])
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_no_child_outlives_its_parent(tmp_path: Path, number: signal.Signals, ignored: bool) -> None:
+def test_no_child_outlives_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, ignored: bool
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folder behind
     with running_bench(tmp_path, ignored=ignored, out=tmp_path / "run.json") as (process, everybody):
         os.kill(process.pid, number)
         eventually(lambda: process.poll() is not None, seconds=10)

@@ -15,14 +15,17 @@ from typing import Any
 import psutil
 import pytest
 
+from gpubalance.errors import CannotMeasureError
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.start import job_path
 from gpubalance.record.file import load_run
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import LogTail
+from gpubalance.session import share as share_module
 from gpubalance.session.share import Orders, orders_path
 from gpubalance.testing.profiles import h200_node
 from tests.support import (
+    BOUND,
     HEALTHY,
     alive,
     command_environment,
@@ -170,6 +173,22 @@ def test_a_parent_and_its_rank_end_with_a_launcher_that_was_killed(serve: Serve,
     assert family[0].ppid() == launcher.pid
     launcher.kill()
     eventually(lambda: not alive(family))
+
+
+def test_each_parent_tells_which_cores_its_launcher_gave_it(serve: Serve, folder: Path) -> None:
+    core = max(os.sched_getaffinity(0))
+    serve({}, wrapper=(sys.executable, "-c", BOUND, str(core)))
+    assert share_module.cores_of_ranks(REPORTING, folder, [7, 5]) == [[7, 5], [core]]
+
+
+def test_a_parent_that_does_not_show_up_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_module, "PARENTS_LIMIT_S", 0.0)
+    with pytest.raises(CannotMeasureError, match="the torchrun process of rank 1 did not show up within 0 s"):
+        share_module.cores_of_ranks(REPORTING, folder, [0])
+
+
+def test_one_parent_of_all_ranks_waits_for_nobody(folder: Path) -> None:
+    assert share_module.cores_of_ranks(Share("own"), folder, [0, 1]) == []
 
 
 def test_with_own_ranks_there_is_nobody_to_tell(tmp_path: Path) -> None:
