@@ -22,10 +22,10 @@ CauseKind = Literal[
     "cpu_contention",
     "foreign_process",
     "data_imbalance",
-    "slow_link",
     "host",
     "input_pipeline",
     "device_work",
+    "device",
 ]
 
 
@@ -42,6 +42,8 @@ class Part:
     """What corroborates it."""
     doubt: str = ""
     """Why it may be a consequence as well as a cause: then it is told, and never named."""
+    measured: float | None = None
+    """The share that was measured, where more is put down to it; None when that is `coverage`."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ class Balance:
     link: float | None = None
     """100 (ref + X_ref) / (ref + X): what the slowest link costs. None where links or the overlapped run were not
     measured."""
+    steady_cost: tuple[float, ...] = ()
+    """By rank: its part of what steady slowness costs, as a share of the step rate; sums to 1 - persistent / 100."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def balance_of(steps: Steps, seed: int = 0, links: LinkLoss | None = None) -> Ba
         transfer_ms=transfer,
         communication_bound=transfer > COMMUNICATION_BOUND * float(np.median(medians)),
         blame_ms=tuple(float(b) for b in blame(ordinary.reshape(steps.ranks, -1), reference)),
+        steady_cost=tuple(float(b) / (steady + exposed) for b in blame(medians[:, None], min(reference, steady))),
         pop_load_balance=float(totals.mean() / totals.max()),
         pop_serialization=float(totals.max() / steps.compute.max(axis=0).sum()),
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpubalance.analysis.attribution import Attribution, Part, attributed
-from gpubalance.analysis.causes_device import device_time
+from gpubalance.analysis.attribution import EXPLAINS, Attribution, Part, attributed
+from gpubalance.analysis.causes_clock import slower_at_anything
+from gpubalance.analysis.causes_device import DeviceTime, device_time
 from gpubalance.analysis.causes_host import copying, cpu_parts, fetching, rest_of_host, slow_numa_node
 from gpubalance.analysis.causes_transient import transient_attribution
 from gpubalance.analysis.gather_evidence import rank_evidence
@@ -23,6 +24,8 @@ from gpubalance.record.timings import DdpAttempt
 MOST_EXPLAINED = 128
 """Slow ranks whose causes are looked for, the worst: more than one node has devices; of thousands nobody reads all
 (ours)."""
+
+STRANGER = "a process of somebody else was on its device meanwhile, and may have been gone at the replay"
 
 MORE_DATA = 0.05
 """A rank with more samples than this above its peers is given more work."""
@@ -72,8 +75,15 @@ def _of_slow_rank(seen: RankEvidence, speed: RankSpeed, slow_node: int | None) -
     left -= sum(part.coverage for part in fetched)
     host: tuple[Part, ...] = ()
     if device.covered is not None and (seen.device_is_fresh or not seen.strangers.get(seen.device_of(rank))):
-        host = (rest_of_host(seen, rank, left, slow_node),)
+        doubt = STRANGER if seen.strangers.get(seen.device_of(rank)) and _hides(seen, rank, excess, device) else ""
+        host = (replace(rest_of_host(seen, rank, left, slow_node), doubt=doubt),)
     return attributed(rank, excess, (*device.parts, *copies, *fetched, *host))
+
+
+def _hides(seen: RankEvidence, rank: int, excess: float, device: DeviceTime) -> bool:
+    """Whether the device was slower at anything in the blocks, and is not any more when the step is replayed."""
+    then = slower_at_anything(seen, rank, excess)
+    return then is not None and then - (device.covered or 0.0) > 1 - EXPLAINS
 
 
 def _of_more_data(seen: RankEvidence, rank: int) -> Attribution | None:

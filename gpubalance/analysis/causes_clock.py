@@ -28,13 +28,21 @@ ALL_BITS = 2**32 - 1
 CAPPED_ALIKE = 0.20
 """Peers are as capped when their share of capped samples is less than this below. Ours."""
 
+OFTEN = 0.20
+"""A bit that is set less often than this holds nothing down for long. Ours."""
+
+VIOLATED = 0.1
+"""Share of the phase from which a counter of violations is worth a word. Ours."""
+
 CAPPED_TOO = "its peers are as capped: this may follow from its work"
 
 CORROBORATED = 0.5
 """Another measure of the device must show at least this share of the slowness; ours."""
 
 UNIFORM = 0.8
-"""Without such a measure, both forward and backward must show this share of it; ours."""
+"""When forward and backward both show this share of it, the device is as slow at anything; ours."""
+
+NOT_TOLD = "the driver does not say what holds it"
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class LowClock:
     """What held it down -> its share of the deficit; shares add up to 1."""
     set_share: Mapping[int, float]
     """Event reason bit -> share of loaded samples in which it was set."""
+    told: bool = True
+    """False when neither event reasons nor counters of violations could be read."""
 
 
 def low_clock(seen: RankEvidence, rank: int) -> LowClock | None:
@@ -61,9 +71,11 @@ def low_clock(seen: RankEvidence, rank: int) -> LowClock | None:
     bits = np.array([reason for _, reason in read], dtype=np.int64)
     deficit = np.maximum(0.0, pair[1] - np.array([clock for clock, _ in read], dtype=float))
     set_share = {1 << place: float((bits & (1 << place) != 0).mean()) for place in range(32)} if len(bits) else {}
-    told = len(read) and deficit.sum() > 0
-    held = _by_reason(bits, deficit) if told else {_by_counters(seen, rank): 1.0}
-    return LowClock(pair[0], pair[1], pair[1] / pair[0] - 1, held, {b: s for b, s in set_share.items() if s > 0})
+    slower, set_share = pair[1] / pair[0] - 1, {bit: share for bit, share in set_share.items() if share > 0}
+    if len(read) and deficit.sum() > 0:
+        return LowClock(pair[0], pair[1], slower, _by_reason(bits, deficit), set_share)
+    counted = _by_counters(seen, rank)
+    return LowClock(pair[0], pair[1], slower, {counted or "clock_limit": 1.0}, set_share, told=counted is not None)
 
 
 def _read(columns: Mapping[str, Column]) -> list[tuple[float, int]]:
@@ -89,27 +101,32 @@ def _by_reason(bits: NDArray[np.int64], deficit: Array) -> dict[CauseKind, float
     return {kind: share for kind, share in shares.items() if share > 0}
 
 
-def _by_counters(seen: RankEvidence, rank: int) -> CauseKind:
-    """Where the driver does not give its reasons: the violation counter that grew most, if it is worth a word."""
-    thermal = seen.violation(rank, "thermal_violation_ns") or 0.0
-    power = seen.violation(rank, "power_violation_ns") or 0.0
-    if max(thermal, power) < 0.1:
-        return "clock_limit"
-    return "thermal" if thermal >= power else "power_cap"
+def _by_counters(seen: RankEvidence, rank: int) -> CauseKind | None:
+    """Where the driver does not give its reasons: the violation counter that grew most, if it is worth a word. None
+    where none was read, or one of them was not and the other does not explain it.
+    """
+    thermal, power = (seen.violation(rank, key) for key in ("thermal_violation_ns", "power_violation_ns"))
+    if max(thermal or 0.0, power or 0.0) >= VIOLATED:
+        return "thermal" if (thermal or 0.0) >= (power or 0.0) else "power_cap"
+    return None if thermal is None or power is None else "clock_limit"
 
 
 def clock_parts(seen: RankEvidence, rank: int, excess: float, clock: LowClock | None) -> list[Part]:
-    """Parts by what holds the clock down, consequences left out."""
+    """Parts by what holds the clock down, consequences left out. Peers that wait clock up, so that a low clock alone
+    says little: it explains no more than what forward and backward have in common.
+    """
     if clock is None or excess <= 0:
         return []
     found = []
+    most = slower_at_anything(seen, rank, excess)
     for kind, share in clock.held.items():
-        coverage = min(1.0, clock.slower * share / excess)
+        coverage = min(1.0 if most is None else most, clock.slower * share / excess)
         if kind == "thermal":
             found.append(Part(kind, coverage, _heat(clock), _violation(seen, rank)))
         elif _is_limited(seen, rank, kind, clock, excess):
             text = _power(seen, rank, clock) if kind == "power_cap" else _limit(seen, rank, clock)
             doubt = CAPPED_TOO if kind == "power_cap" and _alike(seen, rank, clock) else ""
+            doubt = doubt or ("" if clock.told or is_set_lower(seen, rank, kind) else NOT_TOLD)
             found.append(Part(kind, coverage, text, doubt=doubt))
     return found
 
@@ -117,7 +134,7 @@ def clock_parts(seen: RankEvidence, rank: int, excess: float, clock: LowClock | 
 def _is_limited(seen: RankEvidence, rank: int, kind: CauseKind, clock: LowClock, excess: float) -> bool:
     """Whether the device itself is held down, and not only at a lower clock because it has more to do."""
     bits = BRAKE_BIT if kind == "power_cap" else APPLICATION_BIT | HARDWARE_BIT
-    if is_set_lower(seen, rank, kind) or _set(clock, bits) > 0:
+    if is_set_lower(seen, rank, kind) or _set(clock, bits) >= OFTEN:
         return True
     gemm = seen.gemm.slower(rank)
     if gemm is not None:
@@ -140,6 +157,14 @@ def uniform_slowness(seen: RankEvidence, rank: int) -> float | None:
     return max(0.0, min(ratios) - 1) if len(ratios) == len(DEVICE_STAGES) else None
 
 
+def slower_at_anything(seen: RankEvidence, rank: int, excess: float) -> float | None:
+    """The share of the excess (0 to 1) that a slower device can explain; None where stages were not timed."""
+    uniform = uniform_slowness(seen, rank)
+    if uniform is None:
+        return None
+    return 1.0 if uniform >= UNIFORM * excess else uniform / excess
+
+
 def _set(clock: LowClock, bits: int) -> float:
     """The largest share of samples in which one of these bits was set."""
     return max((share for bit, share in clock.set_share.items() if bit & bits), default=0.0)
@@ -157,7 +182,7 @@ def _maximum_is_lower(seen: RankEvidence, rank: int) -> bool:
 
 def _alike(seen: RankEvidence, rank: int, clock: LowClock) -> bool:
     """Peers under the same limit are capped as often: then the cap is not what makes the difference."""
-    if _limit_is_lower(seen, rank) or _set(clock, BRAKE_BIT) > 0:
+    if _limit_is_lower(seen, rank) or _set(clock, BRAKE_BIT) >= OFTEN:
         return False
     pair = seen.capped.pair(rank)
     return pair is not None and pair[0] - pair[1] <= CAPPED_ALIKE
@@ -180,7 +205,7 @@ def _violation(seen: RankEvidence, rank: int) -> tuple[str, ...]:
 
 def _power(seen: RankEvidence, rank: int, clock: LowClock) -> str:
     brake = _set(clock, BRAKE_BIT)
-    if brake:
+    if brake >= OFTEN:
         return f"hardware power brake {100 * brake:.0f} % of the time, {_clocks(clock)}"
     limits, capped = seen.power_limit.pair(rank), seen.capped.pair(rank)
     if limits is not None and _limit_is_lower(seen, rank):
@@ -195,6 +220,6 @@ def _limit(seen: RankEvidence, rank: int, clock: LowClock) -> str:
         return f"highest clock set to {highest[0]:.0f} MHz, peers {highest[1]:.0f} MHz, {_clocks(clock)}"
     for bit, name in ((HARDWARE_BIT, "hardware slowdown"), (APPLICATION_BIT, "application clocks")):
         share = _set(clock, bit)
-        if share:
+        if share >= OFTEN:
             return f"{name} set {100 * share:.0f} % of the time, {_clocks(clock)}"
-    return f"a clock held down by neither heat nor power, {_clocks(clock)}"
+    return f"a {'clock held down by neither heat nor power' if clock.told else 'low clock'}, {_clocks(clock)}"

@@ -13,6 +13,7 @@ from gpubalance.analysis.causes_clock import (
     low_clock,
     uniform_slowness,
 )
+from gpubalance.analysis.causes_cores import is_put_off
 from gpubalance.analysis.rank_evidence import RankEvidence
 
 SLOWER = 0.02
@@ -23,8 +24,8 @@ BUSY_BEFORE_PERCENT = 5.0
 ACTIVE = 0.25
 """A foreign process works when the device is slower at any work by at least this share of the excess. Ours."""
 
-MOSTLY = 0.7
-"""From here on all of the device's time is put down to it: it does not slow every kernel by the same. Ours."""
+NO_REASON = "neither its clock nor its memory nor a process says why"
+NO_PIDS = "processes of others cannot be told here"
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,9 @@ def device_time(seen: RankEvidence, rank: int, excess: float, room: float) -> De
     clock = low_clock(seen, rank)
     clocks = clock_parts(seen, rank, excess, clock)
     replayed = seen.share(seen.device, rank)
-    stale = replayed is not None and not seen.device_is_fresh
-    covered = None if replayed is None else min(room, replayed)
-    if stale and covered is not None:  # what came after the replay is not in it
-        covered = min(room, max(covered, sum(part.coverage for part in clocks)))
+    covered = None
+    if replayed is not None:  # what held the clock down in the blocks may be over when the step is replayed
+        covered = min(room, max(replayed, sum(part.coverage for part in clocks if not part.doubt)))
     intruder = _intruder(seen, rank, excess, clock, covered)
     if intruder:
         clocks = [part for part in clocks if part.kind == "thermal" or is_set_lower(seen, rank, part.kind)]
@@ -65,13 +65,15 @@ def device_time(seen: RankEvidence, rank: int, excess: float, room: float) -> De
 def _more_work(
     seen: RankEvidence, rank: int, excess: float, clock: LowClock | None, found: list[Part], covered: float | None
 ) -> list[Part]:
-    """What is left of the device's time, less what shows that the device itself is slower and nothing says why."""
+    """What is left of the device's time: its own slowness where nothing says why, and the rest, which is more work."""
     itself = _itself_slower(seen, rank, clock)
     if covered is None or itself is None:
         return []
-    known = sum(part.coverage for part in found)
-    unexplained = max(0.0, itself / excess - known)
-    return [Part("device_work", max(0.0, covered - known - unexplained), _work(seen, rank), _equal(seen, rank))]
+    left = max(0.0, covered - sum(part.coverage for part in found))
+    unexplained = min(left, max(0.0, itself / excess - sum(part.coverage for part in found)))
+    why = NO_REASON if seen.pids_are_known else NO_PIDS
+    slower = Part("device", unexplained, f"a device that is {100 * itself:.1f} % slower at anything", doubt=why)
+    return [Part("device_work", left - unexplained, _work(seen, rank), _equal(seen, rank)), slower]
 
 
 def _within(parts: list[Part], most: float) -> list[Part]:
@@ -85,13 +87,13 @@ def _within(parts: list[Part], most: float) -> list[Part]:
 def _itself_slower(seen: RankEvidence, rank: int, clock: LowClock | None) -> float | None:
     """By how much the device is slower at any work, as a share; None when neither a probe nor stages can say.
 
-    Stages are timed while the peers wait, which lets their clocks rise: what the clock takes is taken off.
+    The probe is from before the steps, and stages are timed while the peers wait, which lets their clocks rise: what
+    the clock takes is taken off. Who waits for a core has longer stages with an equally fast device.
     """
-    gemm = seen.gemm.slower(rank)
-    if gemm is not None:
-        return gemm if gemm > SLOWER else 0.0
-    uniform = uniform_slowness(seen, rank)
-    return None if uniform is None else max(0.0, uniform - (clock.slower if clock is not None else 0.0))
+    gemm, uniform = seen.gemm.slower(rank), None if is_put_off(seen, rank) else uniform_slowness(seen, rank)
+    beyond_clock = None if uniform is None else uniform - (clock.slower if clock is not None else 0.0)
+    known = [slower for slower in (gemm, beyond_clock) if slower is not None]
+    return max((slower for slower in known if slower > SLOWER), default=0.0) if known else None
 
 
 def _intruder(
@@ -112,7 +114,7 @@ def _intruder(
     beyond_clock = slower - (clock.slower if clock is not None else 0.0)
     if beyond_clock < ACTIVE * excess and not busy_before:
         return []
-    share = 1.0 if slower >= MOSTLY * excess else slower / excess
+    share = min(1.0, slower / excess)
     names = ", ".join(str(pid) for pid in pids[:3]) + (" and others" if len(pids) > 3 else "")
     text = f"work of {'pid' if len(pids) == 1 else 'pids'} {names} on its device"
     return [Part("foreign_process", share, text, _other_use(seen, rank))]
@@ -124,9 +126,16 @@ def _other_use(seen: RankEvidence, rank: int) -> tuple[str, ...]:
 
 
 def _memory(seen: RankEvidence, rank: int, excess: float, left: float) -> list[Part]:
-    """A device whose memory is slow while its matrix product is not."""
+    """A device whose memory is slow while its matrix product is not: then the steps are slower as well, and of their
+    stages the optimizer's, which moves memory and computes little.
+    """
     slower, gemm, pair = seen.memory_copy.slower(rank), seen.gemm.slower(rank), seen.memory_copy.pair(rank)
     if slower is None or pair is None or slower <= SLOWER or (gemm is not None and gemm >= CORROBORATED * slower):
+        return []
+    uniform, update = uniform_slowness(seen, rank), seen.stages["update"].pair(rank)
+    if uniform is not None and uniform < ACTIVE * excess:
+        return []
+    if update is not None and update[0] / update[1] - 1 < CORROBORATED * slower:
         return []
     text = f"slow device memory, {pair[0]:.0f} GB/s against {pair[1]:.0f} GB/s"
     return [Part("memory_bandwidth", max(0.0, min(left, slower / excess)), text, _memory_errors(seen, rank))]

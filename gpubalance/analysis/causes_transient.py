@@ -13,7 +13,7 @@ import numpy as np
 
 from gpubalance.analysis.attribution import Attribution, Part, attributed
 from gpubalance.analysis.causes_clock import low_clock
-from gpubalance.analysis.causes_host import QUEUED_SHARE
+from gpubalance.analysis.causes_cores import QUEUED_SHARE
 from gpubalance.analysis.rank_evidence import DEVICE_STAGES, RankEvidence
 from gpubalance.analysis.steps import Steps
 from gpubalance.analysis.stragglers import peers_by_kind

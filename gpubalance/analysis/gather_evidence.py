@@ -46,6 +46,7 @@ def rank_evidence(run: Run, attempt: DdpAttempt, steps: Steps, apart: Sequence[i
         phase=phase,
         looks=_looks_by_device(run),
         strangers=_strangers(run, window),
+        pids_are_known=pids_are_known(run),
         columns=columns,
         kinds=kinds,
         raw=by(medians),
@@ -88,12 +89,15 @@ def _looks_by_device(run: Run) -> dict[int, list[CounterReading]]:
     return looks
 
 
+def pids_are_known(run: Run) -> bool:
+    """Where none of our own ranks is listed, pids are those of another namespace (the host's, inside a container)."""
+    return any(process.rank is not None for process in run.samples.processes)
+
+
 def _strangers(run: Run, window: Phase | None) -> dict[int, list[int]]:
-    """Nobody's processes by device. Where none of our own ranks is listed, pids are those of another namespace (the
-    host's, inside a container), and nobody can be told from us.
-    """
+    """Nobody's processes by device, where they can be told from us."""
     found: dict[int, list[int]] = {}
-    if not any(process.rank is not None for process in run.samples.processes):
+    if not pids_are_known(run):
         return found
     for process in run.samples.processes:
         if process.rank is None and _was_there(process, window):

@@ -58,6 +58,8 @@ class RankEvidence:
     """By device: looks at its counters."""
     strangers: Mapping[int, Sequence[int]]
     """By device: pids of nobody's that were on it in the window."""
+    pids_are_known: bool
+    """False where the driver numbers processes as another namespace does: then nobody can be told from us."""
     columns: Mapping[int, Mapping[str, Column]]
     """By device: what the sensor read in the window only."""
     kinds: tuple[int, ...]

@@ -23,10 +23,10 @@ NAMES: dict[CauseKind, str] = {
     "cpu_contention": "shared cores",
     "foreign_process": "a foreign process",
     "data_imbalance": "more data",
-    "slow_link": "a slow link",
     "host": "the host",
     "input_pipeline": "input",
     "device_work": "more work on its device",
+    "device": "the device itself",
 }
 
 NEXT_STEPS: dict[CauseKind, str] = {
@@ -39,16 +39,23 @@ NEXT_STEPS: dict[CauseKind, str] = {
     "cpu_contention": "find what else runs on this rank's cores (top -H), and give each rank cores of its own",
     "foreign_process": "stop that process and measure again",
     "data_imbalance": "split the data evenly",
-    "slow_link": "look at that link: nvidia-smi nvlink -e",
     "host": "profile this rank's process: what its host does between launches (py-spy, or nsys)",
     "input_pipeline": "give this rank's data loading more workers, or faster storage",
     "device_work": "look for what this rank's process does more than its peers; the device itself is as fast as theirs",
+    "device": "look at that device: dmesg for Xid messages, nvidia-smi -q; swap it with a peer and measure again",
 }
 
 
 OF_THE_RANK = frozenset({"host", "input_pipeline", "cpu_contention", "device_work", "data_imbalance"})
-OF_THE_DEVICE = frozenset({"thermal", "power_cap", "clock_limit", "memory_bandwidth", "foreign_process", "numa"})
+OF_THE_DEVICE = frozenset({"thermal", "power_cap", "clock_limit", "memory_bandwidth", "foreign_process", "device"})
 """Causes that stay with a rank's process when ranks change devices, and those that stay with the device."""
+
+
+FOLLOWS = {
+    "device": "seen again with ranks rotated: it follows the device (device or slot)",
+    "rank": "seen again with ranks rotated: it follows the rank (software, affinity or data)",
+}
+"""What a second look with every rank on the next device shows."""
 
 
 def held_against(attribution: Attribution | None, follows: str | None) -> Attribution | None:
@@ -68,8 +75,11 @@ def clause(attribution: Attribution | None) -> str:
     """The end of a sentence about a slow rank; empty when no cause is named."""
     if attribution is None or attribution.cause is None or attribution.coverage is None:
         return ""
+    leading = _leading(attribution)
+    if leading.measured is not None and leading.measured < attribution.coverage:
+        return f"; {leading.evidence} explains at least {percent(round(leading.measured, 2))} of it"
     share = "all" if attribution.coverage >= ALL else percent(round(attribution.coverage, 2))
-    return f"; {_leading(attribution).evidence} explains {share} of it"
+    return f"; {leading.evidence} explains {share} of it"
 
 
 def lines(attribution: Attribution | None) -> tuple[str, ...]:

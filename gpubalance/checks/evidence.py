@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gpubalance.analysis.attribution import EXPLAINS
+from gpubalance.analysis.attribution import EXPLAINS, Attribution
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
 from gpubalance.analysis.stragglers import RankSpeed
+from gpubalance.checks.cause_words import OF_THE_DEVICE
 from gpubalance.checks.finding import percent
 from gpubalance.record.run import Run
 
@@ -18,16 +19,15 @@ REASON_NAMES = {
 """Event reasons that are never normal under load. A software power cap (0x4) at full load is."""
 
 
-def time_class(run: Run, first: AttemptFacts, speed: RankSpeed) -> str:
-    """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows.
-
-    Less than the rest (20 %) rules a class out.
+def time_class(run: Run, first: AttemptFacts, speed: RankSpeed, cause: Attribution | None = None) -> str:
+    """Device time, host time, or both: how much of the excess the replayed graph, which has no host in it, shows beside
+    peers of its kind. Less than the rest (20 %) rules a class out, but for a device that has recovered since.
     """
     units = first.units
     fresh = {r.rank: r.device_step_ms for a in run.ddp if a.attempt == first.attempt for r in a.ranks}
     replayed = fresh if any(fresh.values()) else {s.rank: s.graph_step_ms for s in run.solo}
     alone = {rank: ms / units[rank] for rank, ms in replayed.items() if rank < len(units) and ms}
-    others = sorted(ms for rank, ms in alone.items() if rank != speed.rank)
+    others = sorted(alone[rank] for rank in _peers(first, speed.rank) if rank in alone)
     excess = speed.ratio - 1
     if speed.rank not in alone or not others or excess <= 0:
         return "class of time not measured: no graph replay"
@@ -35,6 +35,8 @@ def time_class(run: Run, first: AttemptFacts, speed: RankSpeed) -> str:
     covered = max(0.0, min(1.0, device_excess / excess))
     if covered >= EXPLAINS:
         return f"device time: alone and without the host it is {percent(device_excess)} slower as well"
+    if covered <= 1 - EXPLAINS and cause is not None and cause.cause in OF_THE_DEVICE:
+        return "replayed after these blocks, without the host, its device is as fast as its peers again"
     if covered <= 1 - EXPLAINS:
         return "host time: its device alone, without the host, is as fast as its peers"
     return f"device time covers {percent(covered)} of it, the rest is host time"
@@ -42,8 +44,10 @@ def time_class(run: Run, first: AttemptFacts, speed: RankSpeed) -> str:
 
 def sensor_evidence(facts: Facts, rank: int) -> list[str]:
     """Clock, power, temperature and event reasons of the device against its peers; facts, not causes."""
-    own = facts.sampled[rank] if rank < len(facts.sampled) else None
-    others = [s for index, s in enumerate(facts.sampled) if index != rank and s is not None]
+    if facts.first is None or rank >= len(facts.sampled):
+        return []
+    own = facts.sampled[rank]
+    others = [sampled for peer in _peers(facts.first, rank) if (sampled := facts.sampled[peer]) is not None]
     if own is None or not others:
         return []
     lines = []
@@ -65,6 +69,12 @@ def abnormal_reasons(sampled: Sampled) -> list[str]:
         for bit, share in sampled.reasons_share.items()
         if bit in REASON_NAMES
     ]
+
+
+def _peers(first: AttemptFacts, rank: int) -> list[int]:
+    """The other ranks of its kind; of all where kinds are not known."""
+    ranks = next((kind.ranks for kind in first.kinds if rank in kind.ranks), range(len(first.device_of_rank)))
+    return [peer for peer in ranks if peer != rank]
 
 
 def _middle(values: list[float]) -> float:

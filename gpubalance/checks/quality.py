@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpubalance.analysis.facts import Facts
+from gpubalance.analysis.gather_evidence import pids_are_known
 from gpubalance.checks.finding import Finding, State, counted, percent
 from gpubalance.checks.hang import hang_evidence, hang_step
 from gpubalance.checks.identity import labels_of, name_of, rank_label
@@ -97,9 +98,10 @@ def check_host(run: Run, facts: Facts) -> list[Finding]:
         findings.append(
             Finding(
                 "host_busy",
-                State.WARN,
+                State.UNKNOWN,
                 f"the host was {percent(busy)} busy before the run; CPU ranks share its cores",
                 next_step="stop what else runs here and measure again",
+                required=True,
             )
         )
     first = facts.first
@@ -154,8 +156,9 @@ def check_foreign(run: Run, facts: Facts) -> list[Finding]:
     Where none of our own ranks is in the list, NVML gives the pids of another namespace (the host's, inside a
     container), and nobody can be told from us.
     """
-    if not any(process.rank is not None for process in run.samples.processes):
-        return []
+    if not pids_are_known(run):
+        text = "the driver numbers processes as the host does: those of others on these GPUs cannot be told from ours"
+        return [Finding("foreign_process", State.INFO, text)] if run.samples.processes else []
     foreign = [process for process in run.samples.processes if process.rank is None]
     return [
         Finding(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpubalance.analysis.causes_host import throttled
-from gpubalance.analysis.facts import Facts
-from gpubalance.checks.cause_words import cause_of, clause, lines, next_step
+from gpubalance.analysis.facts import AttemptFacts, Facts
+from gpubalance.checks.cause_words import FOLLOWS, cause_of, clause, held_against, lines, next_step
 from gpubalance.checks.finding import INJECTED, Finding, State, percent
 from gpubalance.checks.identity import rank_label
 from gpubalance.record.gates import gates_of
@@ -27,30 +27,46 @@ def check_transient(run: Run, facts: Facts) -> list[Finding]:
                 required=True,
             )
         ]
-    who = f"mostly rank {seen.rank}" if seen.rank is not None else "no single rank: host noise, shared cores or network"
-    subject = None if seen.rank is None else rank_label(run, seen.rank, first.device_of_rank[seen.rank])
-    state = State(seen.state)
-    note: tuple[str, ...] = ()
+    second = facts.attempts[1] if len(facts.attempts) > 1 else None
+    state, rank, note, follows = State(seen.state), seen.rank, "", None
     if seen.state == "fail":
-        again = len(facts.attempts) > 1 and facts.attempts[1].transient.state == "fail"
-        state = State.FAIL if again else State.UNKNOWN
-        note = ("seen again in a second run",) if again else ("not confirmed by a second run",)
-    cause = cause_of(first, seen.rank) if seen.rank is not None else None
-    told = lines(cause) if seen.rank is not None else throttled(run)
+        state, rank, note, follows = _second_look(first, second)
+    cause = None if rank is None else held_against(cause_of(first, rank), follows)
+    who = "no single rank: host noise, shared cores or network" if rank is None else f"mostly rank {rank}"
+    told = throttled(run) if rank is None else lines(cause)
     return [
         Finding(
             "transient",
             state,
-            f"ranks that are slow now and then cost {share} of the step rate ({seen.kind}, {who}){clause(cause)}",
-            subject=subject,
+            f"ranks that are slow now and then cost {share} of the step rate "
+            f"({'rotating' if rank is None else seen.kind}, {who}){clause(cause)}",
+            subject=None if rank is None else rank_label(run, rank, first.device_of_rank[rank]),
             observed=share,
             expected=f"at most {percent(seen.gate_warn)} (fails above {percent(seen.gate_fail)}); "
             f"ordinary jitter of these ranks costs {percent(seen.allowance)}",
-            evidence=(*note, *told),
+            evidence=tuple(line for line in (note, *told) if line),
             next_step=INJECTED if run.injected else next_step(cause) or "look for other processes on the host",
             required=True,
         )
     ]
+
+
+def _second_look(first: AttemptFacts, second: AttemptFacts | None) -> tuple[State, int | None, str, str | None]:
+    """Of a loss that fails: its state, the rank that leads it in both attempts, what to say, and what it followed."""
+    rank = first.transient.rank
+    if second is None or second.transient.state != "fail":
+        return State.UNKNOWN, rank, "not confirmed by a second run", None
+    other, again = second.transient.rank, "seen again in a second run"
+    if rank is None or other is None:
+        return State.FAIL, None, again, None
+    devices = (first.device_of_rank[rank], second.device_of_rank[other])
+    if other == rank and devices[0] == devices[1]:
+        return State.FAIL, rank, again, None
+    if other == rank:
+        return State.FAIL, rank, FOLLOWS["rank"], "rank"
+    if devices[0] == devices[1]:
+        return State.FAIL, rank, FOLLOWS["device"], "device"
+    return State.FAIL, None, f"{again}, mostly on rank {other} instead of rank {rank}", None
 
 
 def check_units(run: Run, facts: Facts) -> list[Finding]:

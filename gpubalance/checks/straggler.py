@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gpubalance.analysis.causes import MOST_EXPLAINED
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.stragglers import RankSpeed
-from gpubalance.checks.cause_words import cause_of, clause, held_against, lines, next_step, shared_cause
+from gpubalance.checks.cause_words import FOLLOWS, cause_of, clause, held_against, lines, next_step, shared_cause
 from gpubalance.checks.evidence import sensor_evidence, time_class
 from gpubalance.checks.finding import INJECTED, Finding, State, listed, percent
 from gpubalance.checks.identity import rank_label
@@ -181,9 +181,9 @@ def _follows(first: AttemptFacts, second: AttemptFacts | None, speed: RankSpeed)
     same_ranks = len(_failed(first) & _failed(second))
     same_devices = len(_failed_devices(first) & _failed_devices(second))
     if by_device and not (by_rank and same_ranks > same_devices):
-        return "seen again with ranks rotated: it follows the device (device or slot)"
+        return FOLLOWS["device"]
     if by_rank:
-        return "seen again with ranks rotated: it follows the rank (software, affinity or data)"
+        return FOLLOWS["rank"]
     return None
 
 
@@ -202,7 +202,6 @@ def _slow(
     peer = _only_peer(first, speed.rank)
     two = peer is not None
     peers = f"rank {peer}" if two else "its peers"
-    cost = max(0.0, 1 - first.balance.persistent / 100)
     blocks = first.stragglers.blocks
     over = speed.blocks_over_fail if state is State.FAIL else speed.blocks_over_warn
     margin = facts.margin_fail if state is State.FAIL else facts.margin_warn
@@ -215,12 +214,12 @@ def _slow(
     evidence += ["with two ranks, which of them is the abnormal one needs a baseline"] if two else []
     evidence += [f"developing: {_lost(speed)}"] if speed.lost is not None else []
     cause = held_against(cause_of(first, speed.rank), _followed(extra))
-    evidence += [time_class(run, first, speed), *sensor_evidence(facts, speed.rank), *lines(cause)]
+    evidence += [time_class(run, first, speed, cause), *sensor_evidence(facts, speed.rank), *lines(cause)]
     return Finding(
         ID,
         state,
-        f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and costs {percent(cost)} "
-        f"of the step rate{clause(cause)}",
+        f"rank {speed.rank} is {percent(speed.ratio - 1)} slower than {peers} and {_cost(first, speed.rank)}"
+        f"{clause(cause)}",
         subject=rank_label(run, speed.rank, device),
         observed=f"{speed.ratio:.3f} x the compute time of {peers}",
         expected=f"at most {1 + facts.margin_warn:.2f} x (fails above {1 + facts.margin_fail:.2f} x)",
@@ -230,8 +229,14 @@ def _slow(
     )
 
 
+def _cost(first: AttemptFacts, rank: int) -> str:
+    """Its own part of the loss: of several slow ranks each answers for what it adds."""
+    cost = percent(max(0.0, first.balance.steady_cost[rank]))
+    return "costs nothing, as slower ranks set the pace" if cost == percent(0.0) else f"costs {cost} of the step rate"
+
+
 def _followed(extra: tuple[str, ...]) -> str | None:
-    return next((what for what in ("device", "rank") if any(f"follows the {what}" in line for line in extra)), None)
+    return next((what for what, text in FOLLOWS.items() if text in extra), None)
 
 
 def _only_peer(first: AttemptFacts, rank: int) -> int | None:

@@ -136,9 +136,11 @@ def _starved(run: Run, facts: Facts) -> list[Finding]:
 
 
 def _late(run: Run) -> list[Finding]:
-    """A sensor that hardly gets a turn shares its cores with the ranks. On GPUs steps are timed by the device."""
+    """A sensor that hardly gets a turn shares its cores with the ranks. On GPUs steps are timed by the device, but what
+    only the sensor sees may be missed.
+    """
     health, window = run.samples.health, window_of(run, "ddp fenced")
-    if run.plan.backend != "gloo" or health is None or window is None or window.end_s is None:
+    if health is None or window is None or window.end_s is None:
         return []
     if health.died_with is not None or (health.cost_ms_per_tick or 0.0) > 500 * health.interval_s:
         return []  # it ended early, or is busy with its own looks
@@ -148,6 +150,9 @@ def _late(run: Run) -> list[Finding]:
     if not run.samples.t_s or missed <= LATE_SHARE:
         return []
     text = f"the sensor came too late for {percent(missed)} of its looks while ranks were timed"
+    if run.plan.backend != "gloo":
+        unseen = "slowdowns of clocks and processes of others may have been missed"
+        return [_void("unseen", f"{text}: {unseen}", "see what else uses the host's cores, and measure again")]
     return [_void("late", f"{text}: the host is short of CPU", MORE_CPU)]
 
 

@@ -28,7 +28,7 @@ from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.record.run import Run
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raised whenever the same facts may get another verdict."""
 
 Check = Callable[[Run, Facts], list[Finding]]

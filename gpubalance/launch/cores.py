@@ -13,6 +13,8 @@ from gpubalance.settings import BenchSettings
 BOUND_CPUS = 2
 """A rank that may use no more has one core, perhaps with two threads of hardware, for itself, autograd and NCCL."""
 
+SHARED = "ranks that share a core slow each other"
+
 Masks = Sequence[Sequence[int]]
 """The cores that each rank may use, by rank."""
 
@@ -25,20 +27,17 @@ def cpu_slots(node: Node, settings: BenchSettings, world: int | None, masks: Mas
     ranks = world or settings.nproc or ranks_that_fit(node.cpu_effective)
     if settings.devices:
         raise UsageError("--devices names GPUs, and this run is on the CPU", "use --nproc")
-    cores = one_core_each(masks or [node.cpu_cores] * ranks)
+    cores = one_core_each(masks) if masks else node.cpu_cores[:ranks]
     if cores is None:
-        shared = "ranks that share a core slow each other"
-        if masks:
-            raise UsageError(
-                f"the launcher binds {ranks} ranks to too few cores ({_spelled(masks)}); {shared}",
-                "let it bind none (mpirun --bind-to none, srun --cpu-bind=none)",
-            )
-        usable = len(node.cpu_cores)
-        raise UsageError(f"{ranks} ranks asked, {usable} CPU cores usable; {shared}", f"give --nproc {usable} or less")
-    name = node.cpu_model or "CPU"
-    return [
-        Device(kind="cpu", name=name, cpu_cores=[core], memory_total_bytes=node.memory_total_bytes) for core in cores
-    ]
+        raise UsageError(
+            f"the launcher binds {ranks} ranks to too few cores ({_spelled(masks)}); {SHARED}",
+            "let it bind none (mpirun --bind-to none, srun --cpu-bind=none)",
+        )
+    if len(cores) < ranks:
+        usable = len(cores)
+        raise UsageError(f"{ranks} ranks asked, {usable} CPU cores usable; {SHARED}", f"give --nproc {usable} or less")
+    name, memory = node.cpu_model or "CPU", node.memory_total_bytes
+    return [Device(kind="cpu", name=name, cpu_cores=[core], memory_total_bytes=memory) for core in cores]
 
 
 def one_core_each(masks: Masks) -> list[int] | None:

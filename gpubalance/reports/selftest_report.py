@@ -89,7 +89,7 @@ def rate_lines(judgement: SelftestJudgement) -> list[str]:
         points = 100 * judgement.largest_difference
         lines.append(f"Predicted (pred.) and measured (meas.) loss differ by {points:.1f} points at most.")
     if judgement.first_cause_s is not None:
-        lines.append(f"From the begin of the first pass to its last fenced block: {judgement.first_cause_s:.1f} s.")
+        lines.append(f"From the begin of the first pass to what causes are told by: {judgement.first_cause_s:.1f} s.")
     return lines
 
 

@@ -188,7 +188,10 @@ def _play(story: Story, runner: CrewRunner, folder: Path, sensor: SensorProcess)
     if wrong:
         runner.display.say(f"not right: {', '.join(each.title for each in wrong)}; once more in fresh processes")
         again = [once_more(each) for each in wrong if each.faults]
-        _crew(story, runner, folder, 2, schedule(again, first=len(story.played), beside=1, again=True))
+        passes = schedule(again, first=len(story.played), beside=1, again=True)
+        fewer = len(wrong) - 2 * len(again) - 1  # each healthy pass with a name is looked at again as well
+        passes += healthy_passes(max(0, fewer), first=len(story.played) + len(passes), again=True)
+        _crew(story, runner, folder, 2, passes)
 
 
 def _all_passes(story: Story, here: Here, display: Display, generator: random.Random) -> list[Played]:
@@ -238,7 +241,13 @@ def _crew(story: Story, runner: CrewRunner, folder: Path, attempt: int, passes: 
     job = first_job(bench_settings(story.settings), story.plan, folder)
     faults = tuple(tuple(_values(parse_fault(text)) for text in each.faults) for each in passes)
     blocks = QUICK_BLOCKS if story.settings.quick else job.pass_blocks
-    runner.run(replace(job, attempt=attempt, phases=("passes",), passes=faults, pass_blocks=blocks))
+    phases = ("solo", "passes") if attempt == 0 and _is_probed(story) else ("passes",)
+    runner.run(replace(job, attempt=attempt, phases=phases, passes=faults, pass_blocks=blocks))
+
+
+def _is_probed(story: Story) -> bool:
+    """Whether causes are told with the probes of each device alone, as in a bench; a quick selftest has no time."""
+    return story.plan.backend == "nccl" and not story.settings.quick
 
 
 def _values(fault: Fault) -> dict[str, object]:

@@ -242,9 +242,9 @@ def schedule(rows: Sequence[Playable], *, first: int, beside: int, again: bool =
     return [_played(first + place, row, again=again) for place, row in enumerate(order)]
 
 
-def healthy_passes(count: int, *, first: int) -> list[Played]:
+def healthy_passes(count: int, *, first: int, again: bool = False) -> list[Played]:
     """Healthy passes only."""
-    return [_played(first + place, None, again=False) for place in range(count)]
+    return [_played(first + place, None, again=again) for place in range(count)]
 
 
 def _played(number: int, row: Playable | None, *, again: bool) -> Played:

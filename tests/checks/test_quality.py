@@ -128,14 +128,15 @@ def on_host(busy: float | None, *, on_cpu: bool) -> Run:
     return make_run([make_attempt(steady([20.0, 20.0], noise=0.02))], on_cpu=on_cpu, node=node)
 
 
-def test_a_busy_host_is_a_warning_for_cpu_ranks() -> None:
-    finding = one(on_host(0.31, on_cpu=True), "host_busy")
-    assert finding.state is State.WARN
+def test_a_host_that_was_busy_before_leaves_no_verdict_on_cpu_ranks() -> None:
+    run = on_host(0.31, on_cpu=True)
+    finding = one(run, "host_busy")
+    assert (finding.state, look(run).verdict) == (State.UNKNOWN, Verdict.INCONCLUSIVE)
     assert "the host was 31 % busy before the run" in finding.message
 
 
 @pytest.mark.parametrize(("busy", "on_cpu"), [(0.30, True), (None, True), (0.42, False)])
-def test_a_quiet_host_or_gpu_ranks_are_not_warned_about(busy: float | None, on_cpu: bool) -> None:
+def test_a_quiet_host_or_gpu_ranks_keep_their_verdict(busy: float | None, on_cpu: bool) -> None:
     assert all_of(on_host(busy, on_cpu=on_cpu), "host_busy") == []
 
 
@@ -218,8 +219,15 @@ def test_the_ranks_own_processes_are_not_foreign() -> None:
 
 
 def test_where_none_of_our_own_pids_is_listed_nobody_can_be_told_from_us() -> None:
-    """Inside a container the driver may give the host's pids."""
-    assert all_of(with_processes((0, 90001, None), (1, 90002, None)), "foreign_process") == []
+    """Inside a container the driver may give the host's pids: that is told, and no pid is."""
+    found = one(with_processes((0, 90001, None), (1, 90002, None)), "foreign_process")
+    assert (found.state, found.required) == (State.INFO, False)
+    assert "cannot be told from ours" in found.message
+    assert "9000" not in found.message
+
+
+def test_where_the_driver_lists_no_process_nothing_is_said() -> None:
+    assert all_of(with_processes(), "foreign_process") == []
 
 
 def test_a_rank_on_another_device_than_planned_leaves_no_verdict() -> None:

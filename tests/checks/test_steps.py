@@ -53,6 +53,29 @@ def test_transient_loss_over_ten_percent_seen_twice_fails() -> None:
     assert look(run).verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize(
+    ("rank", "rotated", "subject", "told"),
+    [
+        (3, True, "rank 3 on cuda:3", "it follows the rank"),
+        (2, True, "rank 3 on cuda:3", "it follows the device"),  # rank 2 is on device 3 then
+        (3, False, "rank 3 on cuda:3", "seen again in a second run"),
+        (5, True, None, "seen again in a second run, mostly on rank 5 instead of rank 3"),
+    ],
+)
+def test_a_transient_loss_is_the_ranks_only_if_it_keeps_to_it(
+    rank: int, rotated: bool, subject: str | None, told: str
+) -> None:
+    first, second = spikes(200.0), steady([100.0] * 8)
+    second[rank, :, ::10] += 200.0
+    devices = [(each + 1) % 8 for each in range(8)] if rotated else None
+    run = make_run([make_attempt(first), make_attempt(second, attempt=1, devices=devices)])
+    finding = one(run, "transient")
+    assert finding.state is State.FAIL
+    assert (finding.subject or "").startswith(subject or "")
+    assert (finding.subject is None) == (subject is None) == ("no single rank" in finding.message)
+    assert told in evidence(finding)
+
+
 @pytest.mark.parametrize("second", [(), (steady([100.0] * 8),), (spikes(100.0),)], ids=["none", "healthy", "warning"])
 def test_transient_loss_over_ten_percent_seen_once_is_not_confirmed(second: tuple[Array, ...]) -> None:
     run = looked_at(spikes(200.0), *second)

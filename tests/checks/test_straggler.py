@@ -48,7 +48,7 @@ def test_slowness_that_follows_the_device_fails_it() -> None:
     """Device 3 is slow: rank 3 has it first, rank 2 after the rotation."""
     finding = straggler(attempt([100.0, 100, 100, 120]), second_look([100.0, 100, 120, 100]))
     assert finding.state is State.FAIL
-    assert finding.message == "rank 3 is 20 % slower than its peers and costs 14.3 % of the step rate"
+    assert finding.message == "rank 3 is 20 % slower than its peers and costs 14.2 % of the step rate"
     assert finding.subject is not None
     assert finding.subject.startswith("rank 3 on cuda:3 nvml:3 GPU-00000004-")
     assert "it follows the device" in evidence(finding)
@@ -359,6 +359,51 @@ def test_a_straggler_among_its_own_kind_is_found_beside_a_slower_kind() -> None:
     (finding,) = all_of(mixed(100.0, 108.0, 140.0, 140.0), "straggler")
     assert finding.state is State.WARN
     assert "rank 1 is 8 % slower than rank 0" in finding.message
+
+
+def test_a_straggler_that_waits_for_a_slower_kind_costs_what_it_adds() -> None:
+    """Reference 100, two at 140, one at 115: its share of the stretch from 100 to 107.5 is a third, 2.5 of 160 ms."""
+    found = one(mixed(100.0, 100.0, 100.0, 107.5, 140.0, 140.0), "straggler")
+    assert "costs 1.6 % of the step rate" in found.message
+
+
+def test_evidence_of_another_kind_is_not_held_against_a_rank() -> None:
+    """Its device alone takes twice as long as one of the faster kind, and as long as its peers'."""
+    quick = Traces()
+    slow = Traces(stages_ms={stage: 2 * ms for stage, ms in quick.stages_ms.items()}, device_ms=190.0)
+    asleep = replace(slow.longer(forward=30.0), blocked_ms=30.0)
+    run = run_with([quick, quick, quick, slow, slow, asleep], attempts=2)
+    devices = [
+        each.model_copy(update={"name": "NVIDIA H100"} if at > 2 else {}) for at, each in enumerate(run.plan.devices)
+    ]
+    run = run.model_copy(update={"plan": run.plan.model_copy(update={"devices": devices})})
+    found = one(run, "straggler")
+    assert "host time: its device alone, without the host, is as fast as its peers" in found.evidence
+
+
+def test_each_of_several_slow_ranks_costs_its_own_part() -> None:
+    """Ranks at 106.5 and 130 of 8 at 100, 20 ms of transfer: the first 6.5 ms are shared by both, 3.25 of 150."""
+    run = make_run([make_attempt(steady([100.0] * 6 + [106.5, 130.0]))])
+    first = compute_facts(run, 0.05, 0.10).first
+    assert first is not None
+    assert first.balance.steady_cost == pytest.approx([0] * 6 + [3.25 / 150, 26.75 / 150])
+    assert sum(first.balance.steady_cost) == pytest.approx(1 - first.balance.persistent / 100)
+
+
+def test_time_in_line_for_a_core_is_told_as_the_least_that_it_explains() -> None:
+    """Of 20 ms 12 were measured in line; who waits for a thread in line is not counted."""
+    peer = replace(Traces(), queued_ms=0.0)
+    slow = replace(peer.longer(forward=20.0), blocked_ms=20.0, queued_ms=12.0)
+    found = one(run_with([peer, peer, peer, slow], attempts=2), "straggler")
+    assert found.message.endswith("(in line for 12.0 ms a step, peers 0.0 ms) explains at least 60 % of it")
+
+
+def test_a_device_that_had_recovered_when_its_step_was_replayed_is_not_said_to_lose_host_time() -> None:
+    hot = replace(Traces().lower_clock(20.0, 0x20), device_ms=95.0)
+    found = named(hot)
+    assert "clock (heat)" not in found.message
+    assert "thermal slowdown" in found.message
+    assert "replayed after these blocks, without the host, its device is as fast as its peers again" in found.evidence
 
 
 def test_a_device_without_a_peer_of_its_kind_is_held_against_nobody() -> None:

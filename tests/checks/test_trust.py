@@ -145,16 +145,25 @@ def test_a_sensor_that_hardly_gets_a_turn_leaves_no_verdict_for_ranks_on_the_cpu
     "run",
     [
         sensed(0.8),
-        sensed(0.5, on_cpu=False),
         sensed(0.5, cost_ms_per_tick=60.0),
         sensed(0.5, died_with="exit code -11"),
         twice_slow(on_cpu=True, samples=Samples()),
     ],
-    ids=["a little late", "GPUs", "slow looks", "a sensor that died", "no sensor"],
+    ids=["a little late", "slow looks", "a sensor that died", "no sensor"],
 )
 def test_a_sensor_that_is_late_for_other_reasons_says_nothing_about_steps(run: Run) -> None:
     assert all_of(run, "late") == []
     assert look(run).verdict is Verdict.FAIL
+
+
+def test_on_gpus_steps_are_judged_without_the_sensor_and_its_silence_is_no_pass() -> None:
+    """A slow rank fails; where nobody is slow, what only the sensor could have seen is missing."""
+    slow = sensed(0.5, on_cpu=False)
+    even = slow.model_copy(update={"ddp": [make_attempt(steady([100.0, 100.0]))]})
+    for run, verdict in ((slow, Verdict.FAIL), (even, Verdict.INCONCLUSIVE)):
+        assert all_of(run, "late") == []
+        assert "may have been missed" in one(run, "unseen").message
+        assert look(run).verdict is verdict
 
 
 def with_fast_clock(factor: float, attempt: int = 0) -> DdpAttempt:

@@ -68,7 +68,7 @@ def test_rates_are_told_with_their_bounds_and_the_seed_with_what_it_does() -> No
     assert "False alarms: 0 of 3 healthy passes (at most 63.2 %)" in text
     assert "Missed: 1 of 2 faults (at most 97.5 %). Wrong class: 0 of 1 named (at most 95.0 %); no class: 0." in text
     assert "--seed 4711 draws the same ranks" in text
-    assert "From the begin of the first pass to its last fenced block: 9.5 s." in text
+    assert "From the begin of the first pass to what causes are told by: 15.0 s." in text
     assert "Skipped: half (half of 2 ranks is one: the same as compute)." in text
     assert "Saved: selftest.json" in text
 

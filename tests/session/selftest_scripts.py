@@ -12,10 +12,9 @@ COMPUTE_MS = 100.0
 Script = list[list[Any]]
 
 
-def one_pass(
-    number: int, compute_ms: float = COMPUTE_MS, stage: str = "forward", step_ms: float | None = None
-) -> Script:
-    """A pass in which all that a rank is slower lies in one stage."""
+def one_pass(number: int, compute_ms: float = COMPUTE_MS, stage: str = "forward", slowest_ms: float = 0.0) -> Script:
+    """A pass in which all that a rank is slower lies in one stage, and which the slowest rank holds up."""
+    slowest_ms = max(slowest_ms, compute_ms)
     stages = {"update": 10.0, "input": 0.0, "copy": 0.0, "forward": 30.0, "backward": 60.0}
     stages[stage] += compute_ms - COMPUTE_MS
     host = {"wall_s": STEPS * compute_ms / 1000, "cpu_s": STEPS * compute_ms / 1000}
@@ -23,7 +22,7 @@ def one_pass(
     block = {
         "begin": 1.0,
         "compute_ms": [compute_ms] * STEPS,
-        "fence_ms": [0.01] * STEPS,
+        "fence_ms": [slowest_ms - compute_ms + 0.01] * STEPS,
         "transfer_ms": [20.0] * STEPS,
         "stages_ms": stages,
         "host": host,
@@ -35,7 +34,7 @@ def one_pass(
         ["event", "window", {"name": "ddp fenced", "edge": "begin"}],
         *([["event", "block", block]] * BLOCKS),
         ["event", "window", {"name": "ddp fenced", "edge": "end"}],
-        *([["event", "overlapped", {"step_ms": step_ms or compute_ms + 20.0}]] * 8),
+        *([["event", "overlapped", {"step_ms": slowest_ms + 20.0}]] * 8),
         ["event", "ddp_end", {"loss": 1.0}],
         ["event", "pass_end", {"number": number}],
     ]
@@ -58,6 +57,6 @@ def truthful(passes: list[Played], ranks: int = 2, slow_ms: float = 2 * COMPUTE_
         for number, played in enumerate(passes):
             mine = slow_ms if played.row != HEALTHY and rank in played.ranks else COMPUTE_MS
             slowest = slow_ms if played.ranks else COMPUTE_MS
-            parts.append(one_pass(number, mine, step_ms=slowest + 20.0))
+            parts.append(one_pass(number, mine, slowest_ms=slowest))
         scripts[str(rank)] = crew(parts)
     return scripts

@@ -160,13 +160,8 @@ def test_a_row_that_stays_wrong_fails_and_both_looks_are_kept(play: Play) -> Non
 
 def test_a_false_alarm_is_looked_at_again_with_healthy_passes_and_stays_in_the_rate(play: Play) -> None:
     passes = planned("compute")
-    scripts = truthful(passes)
-    scripts["0"] = crew(
-        [
-            one_pass(0, 200.0, step_ms=220.0),
-            *(one_pass(n, 100.0 + 100.0 * (0 in p.ranks)) for n, p in list(enumerate(passes))[1:]),
-        ]
-    )
+    noisy = passes[0].model_copy(update={"row": "sleep", "ranks": [0]})
+    scripts = truthful([noisy, *passes[1:]])
     done = play({"ranks-0": {"*": FIRST}, "ranks-1": scripts, "ranks-2": {"*": healthy_crew(1)}}, rows=("compute",))
     assert (done.judgement.false_alarms.count, done.judgement.false_alarms.trials) == (1, 4)
     healthy = next(row for row in done.judgement.rows if row.row == "healthy")

@@ -14,6 +14,7 @@ from gpubalance.checks.devices import check_memory
 from gpubalance.checks.finding import State
 from gpubalance.checks.selftest.rows import UNATTRIBUTED
 from gpubalance.checks.steps import check_units
+from gpubalance.checks.trust import VOIDING, check_trust
 from gpubalance.checks.verdict import margins_of
 from gpubalance.record.run import Run
 
@@ -40,7 +41,7 @@ class Seen:
     """What one pass shows."""
 
     state: str
-    """Of the sign test: ok, warn, fail or unclear."""
+    """Of the sign test: ok, warn, fail or unclear; unclear also where something takes the meaning from times."""
     named: tuple[Named, ...]
     majority_slow: int
     score: float
@@ -51,8 +52,8 @@ class Seen:
     healthy_ms: float
     """Median compute of the fastest rank."""
     communication_bound: bool
-    fenced_s: float | None
-    """From the begin of the pass to the end of its fenced blocks, after which the cause is known."""
+    cause_s: float | None
+    """From the begin of the pass to its end, the replay of the step included, after which the cause is known."""
 
 
 def look(run: Run) -> Seen | None:
@@ -61,16 +62,17 @@ def look(run: Run) -> Seen | None:
     first = facts.first
     if first is None:
         return None
+    void = any(finding.id in VOIDING and finding.state is State.UNKNOWN for finding in check_trust(run, facts))
     return Seen(
-        state=first.stragglers.state,
-        named=tuple(_named(run, facts, first)),
-        majority_slow=first.stragglers.majority_slow,
+        state="unclear" if void else first.stragglers.state,
+        named=() if void else tuple(_named(run, facts, first)),
+        majority_slow=0 if void else first.stragglers.majority_slow,
         score=first.balance.score,
         slowest_ms=first.balance.slowest_ms,
         step_ms=first.overlapped_ms,
         healthy_ms=min(first.compute_ms),
         communication_bound=first.balance.communication_bound,
-        fenced_s=_fenced_s(run),
+        cause_s=_cause_s(run),
     )
 
 
@@ -117,9 +119,7 @@ def _strangers(run: Run, first: AttemptFacts) -> list[int]:
     })  # fmt: skip
 
 
-def _fenced_s(run: Run) -> float | None:
-    """None where one of the edges was not recorded."""
-    whole, fenced = window_of(run, "ddp"), window_of(run, "ddp fenced")
-    if whole is None or fenced is None or fenced.end_s is None:
-        return None
-    return max(0.0, fenced.end_s - whole.begin_s)
+def _cause_s(run: Run) -> float | None:
+    """None where an edge was not recorded."""
+    whole = window_of(run, "ddp")
+    return None if whole is None or whole.end_s is None else max(0.0, whole.end_s - whole.begin_s)

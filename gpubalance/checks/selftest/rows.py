@@ -28,6 +28,8 @@ class RowKind:
     expected: Expected
     cause: str | None = None
     """Kind of the cause that must be named."""
+    played: str | None = None
+    """Kind of the cause that may be named."""
 
     @property
     def names_somebody(self) -> bool:
@@ -47,7 +49,7 @@ KINDS: Mapping[str, RowKind] = {
         RowKind("data", "slow", "data_imbalance"),
         RowKind("hog", "slow", "cpu_contention"),
         RowKind("rival", "slow", "foreign_process"),
-        RowKind("transient", "intermittent"),
+        RowKind("transient", "intermittent", played="device_work"),
         RowKind("memory", "memory"),
         RowKind("context", "context"),
         RowKind("half", "each", "device_work"),
@@ -70,7 +72,7 @@ WORDS: Mapping[str, str] = {
     "clock_limit": "clock limit",
     "memory_bandwidth": "memory speed",
     "numa": "NUMA",
-    "slow_link": "slow link",
+    "device": "slow device",
     "intermittent": "now and then",
     "memory": "memory skew",
     "context": "context",

@@ -120,6 +120,8 @@ def _class_for(kind: RowKind, named: Named) -> str:
     """Slowness now and then has a cause as well, and for all rows but its own the cause is what counts."""
     if named.how == "intermittent" and kind.expected == "slow" and named.cause is not None:
         return named.cause
+    if named.how == kind.expected == "intermittent" and named.cause not in (None, kind.played):
+        return named.cause or named.how
     return named.named_class
 
 

@@ -37,7 +37,7 @@ class RowResult:
     passes: int
     right_at_once: int
     right: bool
-    """In the end: each pass right at once, or the second look at the row was."""
+    """In the end: each pass right at once, or at a second look of its own."""
     looked_again: bool
 
 
@@ -62,7 +62,7 @@ class SelftestJudgement:
     largest_difference: float | None
     """Between predicted and measured loss, as a share, over passes that are not communication-bound."""
     first_cause_s: float | None
-    """From the begin of the first pass to the end of its fenced blocks."""
+    """From the begin of the first pass to its end, after which a cause is known."""
     unclear: int
     """Healthy passes without a verdict: too noisy."""
     rules_version: int = RULES_VERSION
@@ -108,18 +108,16 @@ def _row(outcomes: Sequence[Outcome]) -> RowResult:
         title=outcomes[0].title,
         passes=len(first),
         right_at_once=right_at_once,
-        right=all_right or (bool(again) and all(each.right for each in again)),
+        right=all_right or (len(again) >= len(first) - right_at_once and all(each.right for each in again)),
         looked_again=bool(again) and not all_right,
     )
 
 
 def wrong_passes(record: Selftest) -> tuple[Played, ...]:
-    """What deserves a second look: of each row that came out wrong the first such pass."""
-    wrong: dict[str, int] = {}
-    for outcome in judge_selftest(record).outcomes:
-        if not outcome.right and not outcome.again:
-            wrong.setdefault(outcome.row, outcome.number)
-    return tuple(played for played in record.played if played.number in wrong.values())
+    """What deserves a second look: every pass that came out wrong."""
+    outcomes = judge_selftest(record).outcomes
+    wrong = {outcome.number for outcome in outcomes if not outcome.right and not outcome.again}
+    return tuple(played for played in record.played if played.number in wrong)
 
 
 def _verdict(record: Selftest, rows: Sequence[RowResult], outcomes: Sequence[Outcome]) -> tuple[Verdict, str]:
@@ -130,8 +128,7 @@ def _verdict(record: Selftest, rows: Sequence[RowResult], outcomes: Sequence[Out
     if not faults:
         return Verdict.INCONCLUSIVE, _nothing(record)
     wrong = [row for row in rows if not row.right]
-    healthy = sum(row.passes for row in rows if row.row == HEALTHY)
-    calm = f"nobody in {healthy} healthy {'pass' if healthy == 1 else 'passes'}"
+    calm = _calm([each for each in outcomes if each.row == HEALTHY and not each.again])
     if not wrong:
         what = "the fault" if len(faults) == 1 else f"all {len(faults)} faults"
         again = sum(row.looked_again for row in rows)
@@ -139,6 +136,17 @@ def _verdict(record: Selftest, rows: Sequence[RowResult], outcomes: Sequence[Out
         return Verdict.PASS, f"{what} played here {'was' if len(faults) == 1 else 'were'} named rightly{second}, {calm}"
     first = next(each for each in reversed(outcomes) if each.row == wrong[0].row and not each.right)
     return Verdict.FAIL, f"{len(wrong)} of {len(rows)} rows are wrong; {first.title}: {first.reason}"
+
+
+def _calm(healthy: Sequence[Outcome]) -> str:
+    """What the healthy passes showed at the first look, in words."""
+    unclear = sum(each.state == "unclear" for each in healthy)
+    clear = len(healthy) - unclear
+    named = sum(not each.right for each in healthy)
+    noisy = f" ({unclear} more too noisy to tell)" if unclear else ""
+    if named:
+        return f"somebody in {named} of {clear} healthy passes, not at the second look{noisy}"
+    return f"nobody in {clear} healthy {'pass' if clear == 1 else 'passes'}{noisy}"
 
 
 def _unfinished(record: Selftest) -> str | None:
@@ -202,5 +210,5 @@ def _largest(first: Sequence[Outcome]) -> float | None:
 
 
 def _first_cause_s(seen: dict[int, Seen]) -> float | None:
-    times = [seen[number].fenced_s for number in sorted(seen)]
+    times = [seen[number].cause_s for number in sorted(seen)]
     return times[0] if times else None

@@ -20,7 +20,7 @@ def seen(*named: Named, **values: Any) -> Seen:
         "step_ms": 120.0,
         "healthy_ms": 100.0,
         "communication_bound": False,
-        "fenced_s": 9.0,
+        "cause_s": 9.0,
     }
     return Seen(**{**base, **values})
 

@@ -23,7 +23,7 @@ def test_a_healthy_pass_names_nobody() -> None:
     assert found is not None
     assert (found.named, found.state, found.majority_slow) == ((), "ok", 0)
     assert found.healthy_ms == pytest.approx(100.0, rel=0.01)
-    assert found.fenced_s == pytest.approx(9.5)
+    assert found.cause_s == pytest.approx(15.0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -78,3 +78,15 @@ def test_one_fast_rank_makes_nobody_slow() -> None:
 
 def test_a_run_without_blocks_shows_nothing() -> None:
     assert look(make_run()) is None
+
+
+def test_where_times_mean_nothing_nobody_is_named() -> None:
+    """Ranks leave a step together: one whose steps add up to more has a wrong clock."""
+    measured = make_pass(0, [100.0, 120.0])
+    first, second = measured.ddp.ranks
+    blocks = [block.model_copy(update={"fence_ms": [40.0] * len(block.fence_ms)}) for block in second.fenced]
+    apart = measured.ddp.model_copy(update={"ranks": [first, second.model_copy(update={"fenced": blocks})]})
+    measured = measured.model_copy(update={"ddp": apart})
+    found = look(make_selftest([measured], [healthy(0)]).run_of(measured))
+    assert found is not None
+    assert (found.named, found.state, found.majority_slow) == ((), "unclear", 0)

@@ -78,6 +78,8 @@ def test_a_cause_that_comes_and_goes_counts_by_its_cause_and_the_transient_row_b
     spiky = Named(1, "intermittent", "cpu_contention")
     assert outcome("hog", seen(spiky), 1).right
     assert outcome("transient", seen(Named(1, "intermittent", "device_work")), 1).right
+    assert outcome("transient", seen(Named(1, "intermittent")), 1).right
+    assert outcome("transient", seen(spiky), 1).reason == "named another class: cpu_contention"
     assert outcome("hog", seen(Named(1, "intermittent")), 1).reason == "named another class: intermittent"
 
 
