@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpubalance.analysis.link_classes import nvlinks_active, over_nvlink
+from gpubalance.record.collectives import nearly_bytes
 from gpubalance.record.node import Device
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow
@@ -97,7 +98,7 @@ class Measured:
     @property
     def is_large_enough(self) -> bool:
         """Whether a message of this size fills the links."""
-        return self.size_bytes >= self.judged_from_bytes
+        return self.size_bytes > nearly_bytes(self.judged_from_bytes, self.ranks)
 
 
 @dataclass(frozen=True)

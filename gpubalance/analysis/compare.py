@@ -32,8 +32,9 @@ MORE_IS_BETTER: Mapping[str, bool] = {
 MUST_MATCH = ("devices", "CPU", "backend", "model", "batch")
 """Where these differ, two runs did different work, and no number of one says anything about the other."""
 
-GATED_BYTES = 2**20
-"""Below this size a collective is launch time, which says nothing about a link."""
+GATED_BYTES = 10**6
+"""Below this size a collective is launch time, which says nothing about a link; a MiB rounded to 16 bytes a rank is
+above it."""
 
 Place = tuple[str, str | None, Collective | None]
 

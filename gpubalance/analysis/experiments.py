@@ -30,8 +30,11 @@ class Cost:
 
 
 def costs_of(experiment: Experiment) -> list[Cost]:
-    """One for each size that both sides have, small sizes first."""
+    """One for each size that both sides have and summed rightly, small sizes first."""
     if len(experiment.arms) != 2:
         return []
-    on, off = ({row.size_bytes: row.bus_bandwidth_gb_per_s for row in arm.rows} for arm in experiment.arms)
+    on, off = (
+        {row.size_bytes: row.bus_bandwidth_gb_per_s for row in arm.rows if not row.wrong_elements}
+        for arm in experiment.arms
+    )
     return [Cost(size, on[size], off[size]) for size in sorted(on.keys() & off.keys())]

@@ -17,6 +17,9 @@ from gpubalance.record.foreign import CollectiveTest, Foreign
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow
 
+SUMS = (None, "sum")
+"""What a run reduces with."""
+
 
 @dataclass(frozen=True)
 class Unlike:
@@ -60,7 +63,7 @@ def compare_foreign(run: Run, log: Foreign) -> ForeignComparison:
         pairs=(*_row_pairs(theirs, ours), *copies),
         unpaired=(*(_unpaired_rows(theirs, ours) if log.tests else ()), *no_copies),
         unlike=tuple(_unlike(run, log)),
-        complete=all(test.complete for test in log.tests),
+        complete=log.complete and all(test.complete for test in log.tests),
         wrong=(*_their_wrong(log.tests), *_our_wrong(run.collectives)),
         remarks=tuple(dict.fromkeys(_remarks(run, log))),
     )
@@ -78,6 +81,8 @@ def _their_rows(tests: Iterable[CollectiveTest]) -> dict[What, _Value]:
     found: dict[What, list[_Value]] = defaultdict(list)
     for test in tests:
         for row in test.rows:
+            if row.redop not in SUMS:
+                continue
             name = test.collective or "a collective that the log does not name"
             what = What(name, test.ranks, row.dtype, test.mode, row.placement, row.size_bytes)
             found[what].append(_Value(row.bus_bandwidth_gb_per_s, row.time_us))
@@ -198,6 +203,8 @@ def _their_wrong(tests: Iterable[CollectiveTest]) -> Iterator[str]:
                 place = PLACEMENT_WORDS.get(row.placement, row.placement)
                 where = f"the log: {test.collective} of {row.size_bytes} bytes {place}"
                 yield f"{where}: {row.wrong_elements} wrong elements"
+        if test.out_of_bounds and not any(row.wrong_elements for row in test.rows):
+            yield f"the log: {test.collective}: {test.out_of_bounds} values out of bounds"
 
 
 def _our_wrong(rows: Iterable[CollectiveRow]) -> Iterator[str]:
@@ -212,6 +219,9 @@ def _remarks(run: Run, log: Foreign) -> Iterator[str]:
         yield "one GPU copies at a time, in the run all at once"
     for test in log.tests:
         yield from test.remarks
+        others = sorted({row.redop or "" for row in test.rows if row.redop not in SUMS})
+        if others:
+            yield f"rows of {', '.join(others)} are left out: a run sums"
         if test.nccl_headers and test.nccl_version and test.nccl_headers != test.nccl_version:
             yield f"built against NCCL {test.nccl_headers}, loaded {test.nccl_version}"
         if not test.complete:

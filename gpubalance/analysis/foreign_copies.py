@@ -89,10 +89,12 @@ def _device_name(run: Run, index: int) -> str:
 
 
 def _columns(devices: Sequence[Device], theirs: Sequence[TheirDevice]) -> list[int | None]:
-    """The column of each device of the run: by PCI address where all are found, else by CUDA's number."""
+    """The column of each device of the run: by PCI address where one is found (None: the log lacks the device), else by
+    CUDA's number.
+    """
     addresses = {_address(device.pci_bus_id): index for index, device in enumerate(theirs)}
     by_address = [addresses.get(_address(device.pci_bus_id)) for device in devices]
-    if None not in addresses and all(index is not None for index in by_address):
+    if None not in addresses and any(index is not None for index in by_address):
         return by_address
     return [device.cuda_ordinal for device in devices]
 

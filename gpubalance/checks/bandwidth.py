@@ -8,12 +8,13 @@ gates of pairs for it are ours, as is that of PCIe, where the way decides more t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpubalance.analysis.bandwidth import JUDGED, Bandwidth, Expectation, Measured, bandwidth_of
 from gpubalance.analysis.facts import Facts
 from gpubalance.checks.finding import Finding, State, percent
 from gpubalance.message_sizes import size_text
+from gpubalance.record.collectives import nearly_bytes
 from gpubalance.record.gates import gates_of
 from gpubalance.record.run import Run
 from gpubalance.record.timings import CollectiveRow, Jitter, Transport
@@ -39,15 +40,19 @@ def needs_nccl_log(run: Run) -> bool:
 
 
 def judge_bandwidth(run: Run, bandwidth: Bandwidth) -> list[Finding]:
-    """A finding for each collective that is judged; where none is, one that says why."""
+    """A finding for each collective that is judged; those that are not are told together, for each reason."""
     shown = [measured for name in JUDGED for measured in bandwidth.largest if measured.collective == name]
     findings = [_judged(run, each, each.expected) for each in shown if each.is_large_enough and each.expected]
-    return findings or [_not_judged(each) for each in shown[:1]]
+    left: dict[str, list[Measured]] = {}
+    for each in shown:
+        if not (each.is_large_enough and each.expected):
+            small = f"messages below {size_text(each.judged_from_bytes)} do not fill the links"
+            left.setdefault(each.why_not or small, []).append(each)
+    return findings + [_not_judged(reason, group) for reason, group in left.items()]
 
 
-def _not_judged(measured: Measured) -> Finding:
-    reason = measured.why_not or f"messages below {size_text(measured.judged_from_bytes)} do not fill the links"
-    return Finding("busbw", State.INFO, f"{_reached(measured)}; not judged: {reason}")
+def _not_judged(reason: str, group: Sequence[Measured]) -> Finding:
+    return Finding("busbw", State.INFO, f"{', '.join(_reached(each) for each in group)}; not judged: {reason}")
 
 
 def _reached(measured: Measured) -> str:
@@ -147,7 +152,7 @@ def _jitter(run: Run) -> list[Finding]:
     return [
         _uneven(row, row.jitter, gate)
         for row in run.collectives
-        if row.jitter is not None and row.size_bytes >= JITTER_BYTES and row.jitter.cv > gate
+        if row.jitter is not None and row.size_bytes > nearly_bytes(JITTER_BYTES, row.ranks) and row.jitter.cv > gate
     ]
 
 

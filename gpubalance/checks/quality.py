@@ -47,9 +47,15 @@ def _cause(run: Run, error: RunError) -> Finding:
         f"{who}{verb}{error.message}{where}",
         subject=rank_label(run, error.rank, devices[error.rank]) if error.rank in devices else None,
         evidence=evidence,
-        next_step=hang_step(run, error) or _STEPS.get(error.kind, "the rank's last lines are in the saved record"),
+        next_step=hang_step(run, error) or _step(run, error),
         required=True,
     )
+
+
+def _step(run: Run, error: RunError) -> str:
+    if error.kind == "stalled" and run.plan.backend == "gloo":
+        return "GLOO_SOCKET_IFNAME names the interface that gloo takes; smaller --sizes or --stall-timeout give it time"
+    return _STEPS.get(error.kind, "the rank's last lines are in the saved record")
 
 
 _STEPS = {

@@ -15,6 +15,7 @@ from gpubalance.launch.stacks import ask, await_answers, main_thread_at
 from gpubalance.record.hang import HangReport, RankHang, is_halted
 from gpubalance.record.job import Job
 
+POLL_S = 0.1
 LIMIT_S = 3.0
 """For everything: a hang is named within 5 s of its deadline."""
 
@@ -34,21 +35,25 @@ class Witness:
 def gather_hang(
     job: Job, states: Sequence[RankState], environment: Mapping[str, str], deadline_s: float, began_s: float
 ) -> HangReport:
-    """Everything about the crew's ranks, none named yet. `environment` is what they were started with, `began_s` the
-    monotonic time of their start; the report's own `t_s` is on that clock.
+    """Everything about the crew's ranks, none named yet. `environment` is what they were started with beside the job's,
+    `began_s` the monotonic time of their start; the report's own `t_s` is on that clock.
 
     Takes at most LIMIT_S, and 0.2 s when all ranks answer.
     """
+    environment = {**environment, **job.environment}
     now = time.monotonic()
     until_s = now + LIMIT_S
     witnesses = [_witness(state) for state in states]
     answering = {w.rank.rank: w.pid for w in witnesses if w.pid is not None and w.process.answers and not _halted(w)}
     asked = ask(answering)
-    if recorder_is_on(environment):
-        trigger_dumps(len(states), environment)
+    triggered = recorder_is_on(environment) and trigger_dumps(len(states), environment)
     ras, ras_missing = _ras(job, witnesses, environment, now + RAS_SHARE * LIMIT_S)
     stacks = await_answers({rank: job.stack_path(rank) for rank in asked}, until_s)
     started = time.time() - (time.monotonic() - began_s)
+    dumps = find_dumps(len(states), environment, started) if recorder_is_on(environment) else []
+    while triggered and not dumps and time.monotonic() < until_s:
+        time.sleep(POLL_S)
+        dumps = find_dumps(len(states), environment, started)
     return HangReport(
         attempt=job.attempt,
         crew="node" if job.crew == "node" else "ranks",
@@ -58,7 +63,7 @@ def gather_hang(
         ranks=[_rank(job, w, stacks.get(w.rank.rank), environment) for w in witnesses],
         ras=ras,
         ras_missing=ras_missing,
-        flight_recorder=find_dumps(len(states), environment, started) if recorder_is_on(environment) else [],
+        flight_recorder=dumps,
     )
 
 

@@ -16,7 +16,10 @@ DUMP_PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """The newer name first. https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"""
 
 BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-DEFAULT_DUMP_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108  (torch's, not ours)
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+OLD_DUMP_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108  (torch's, not ours)
+NEW_DUMP_PREFIX = "torch/comm_lib_trace_rank_"
+"""Of newer versions (seen in torch 2.13), below the user's cache."""
 
 
 def nccl_warnings(output: Path, pid: int | None, environment: Mapping[str, str]) -> list[str]:
@@ -41,13 +44,16 @@ def _end_of(path: Path) -> list[str]:
 
 
 def recorder_is_on(environment: Mapping[str, str]) -> bool:
-    """Whether the user has enabled torch's flight recorder."""
-    return any(environment.get(name, "0") not in ("", "0") for name in BUFFER_SIZES)
+    """Whether the user wants torch's flight recorder. Newer versions record unless told otherwise: there a pipe to ask
+    by is enough.
+    """
+    sizes = [environment[name] for name in BUFFER_SIZES if environment.get(name)]
+    return any(size != "0" for size in sizes) if sizes else bool(environment.get(PIPE))
 
 
-def trigger_dumps(ranks: int, environment: Mapping[str, str]) -> None:
-    """Ask torch for its dumps where its watchdog reads a pipe for that (TORCH_NCCL_DEBUG_INFO_PIPE_FILE)."""
-    prefix = environment.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+def trigger_dumps(ranks: int, environment: Mapping[str, str]) -> bool:
+    """Ask torch for its dumps where its watchdog reads a pipe for that, once a second. False where none does."""
+    prefix, asked = environment.get(PIPE), False
     for rank in range(ranks) if prefix else ():
         path = Path(f"{prefix}{rank}.pipe")
         with suppress(OSError):
@@ -55,15 +61,21 @@ def trigger_dumps(ranks: int, environment: Mapping[str, str]) -> None:
                 descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
                 try:
                     os.write(descriptor, b"1\n")
+                    asked = True
                 finally:
                     os.close(descriptor)
+    return asked
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/")) / ".cache")
 
 
 def find_dumps(ranks: int, environment: Mapping[str, str], since_s: float) -> list[str]:
     """Dumps written after this time of the wall clock, by path. They are pickles: named, never opened."""
     named = [environment[name] for name in DUMP_PREFIXES if environment.get(name)]
     found = []
-    for prefix in named or [DEFAULT_DUMP_PREFIX]:
+    for prefix in named or [OLD_DUMP_PREFIX, str(_cache(environment) / NEW_DUMP_PREFIX)]:
         for rank in range(ranks):
             with suppress(OSError):
                 if Path(f"{prefix}{rank}").stat().st_mtime >= since_s:

@@ -104,7 +104,14 @@ def start_ranks(
         if own_store:
             port_path(job).write_text(str(port))
         stdin = subprocess.PIPE if held else subprocess.DEVNULL
-        return {rank: _start(job, rank, base, module, listening, port, stdin) for rank in ranks}
+        started: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for rank in ranks:
+                started[rank] = _start(job, rank, base, module, listening, port, stdin)
+        except BaseException:
+            end_ranks(started)  # nobody else knows of them yet
+            raise
+        return started
 
 
 def release(processes: Mapping[int, subprocess.Popen[bytes]]) -> None:

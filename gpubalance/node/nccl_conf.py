@@ -25,6 +25,14 @@ def read_nccl_conf(root: Path, environment: Mapping[str, str]) -> dict[str, dict
     return {label: variables for label, variables in found.items() if variables}
 
 
+def variables_of_files(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """What these files set, as far as the environment does not: what NCCL takes of them."""
+    found: dict[str, str] = {}
+    for variables in read_nccl_conf(root, environment).values():
+        found = {**variables, **found}
+    return {name: value for name, value in found.items() if name not in environment}
+
+
 def _files(root: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """The home is called ~, so that no user's name is recorded."""
     chosen = environment.get("NCCL_CONF_FILE")

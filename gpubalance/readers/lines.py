@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gpubalance.errors import UsageError
 
@@ -17,10 +17,16 @@ _PREFIXES = tuple(map(re.compile, (
     r"\s*\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}(?= |<|\[|$)",  # mpirun --timestamp-output
     r"<std\w+>:? ?",
     r" *\d+: ?(?=\D|\s|$)",  # srun --label
-    r"[A-Za-z][\w.-]*: (?= *#| +\d)",  # pdsh, clush
+    r"(?:[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}): (?= *#| +\d)",  # pdsh, clush
+    r"\s*\[\d+\] ?(?=[#\s]|$)",  # mpiexec -l of Hydra, -prepend-rank
+    r"[A-Za-z][\w.-]* \d+: (?= *#| +\d)",  # PALS, aprun
+    r"[\w.-]+ +\| ?",  # docker compose
     r"\[(?:pod|container)/[^\]\s]+\] ?",  # kubectl logs --prefix
 )))  # fmt: skip
-_NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] )?[A-Za-z][\w.-]{0,255}:\d+:\d+ \[-?\d+\] .*")
+_STAMPED = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] "
+_NCCL = re.compile(rf"(?:{_STAMPED})?[A-Za-z][\w.-]{{0,255}}:\d+:\d+ \[-?\d+\] .*")
+_UNKNOWN_HOST = re.compile(r"\S*:\d+:\d+ \[-?\d+\] .*")
+_ON_HOST = re.compile(r"#\s*Rank\s+\d+\s.*\sPid\s+\d+\s+on\s+(\S+)\s+device\s")
 _NCCL_WORDS = ("NCCL INFO", "NCCL WARN", "NCCL TRACE")
 
 
@@ -35,13 +41,16 @@ def text_of(name: str, data: bytes) -> str:
 
 def bare_lines(text: str) -> Iterator[tuple[int, str]]:
     """Number and text of each line, prefixes and debug messages taken off. Empty lines are kept: they end tables."""
+    hosts = frozenset(_ON_HOST.findall(text))
     for number, line in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         if len(line) <= LONGEST_LINE:
-            yield number, bare(line)
+            yield number, bare(line, hosts)
 
 
-def bare(line: str) -> str:
-    """One line, likewise. A debug message may begin in the middle of a row, and leaves its beginning."""
+def bare(line: str, hosts: Collection[str] = ()) -> str:
+    """One line, likewise. A debug message may begin in the middle of a row, and leaves its beginning. Where the name of
+    its host begins with a digit, `hosts` tell it from the number before it; where they do not, the number goes too.
+    """
     if "\x1b" in line:
         line = _ESCAPE.sub("", line)
     again = True
@@ -52,5 +61,16 @@ def bare(line: str) -> str:
             if match is not None and match.end() > 0:
                 line, again = line[match.end() :], True
     if any(words in line for words in _NCCL_WORDS):
-        line = _NCCL.sub("", line)
+        line = _without_message(line, hosts)
     return line.rstrip()
+
+
+def _without_message(line: str, hosts: Collection[str]) -> str:
+    for host in sorted(hosts, key=len, reverse=True):
+        begun = re.search(rf"(?:{_STAMPED})?{re.escape(host)}:\d+:\d+ \[-?\d+\] ", line)
+        if begun is not None:
+            return line[: begun.start()]
+    found, sure = _NCCL.search(line), hosts and not any(host[0].isdecimal() for host in hosts)
+    if found is not None and line[: found.start()][-1:].isdecimal() and not sure:
+        return _UNKNOWN_HOST.sub("", line)
+    return _NCCL.sub("", line)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from gpubalance.errors import UsageError
 from gpubalance.readers.lines import bare_lines, text_of
-from gpubalance.readers.nccl_words import collective_of, dtype_of, version_of
+from gpubalance.readers.nccl_words import collective_of, dtype_of, redop_of, version_of
 from gpubalance.readers.numbers import count, is_number, measured
 from gpubalance.record.foreign import IN_PLACE, OUT_OF_PLACE, CollectiveTest, Foreign, TheirDevice, TheirRow
 
@@ -31,10 +31,14 @@ _AGGREGATED = re.compile(r"\bagg iters:\s*(\d{1,9})")
 _VERSIONS = re.compile(r"#\s*nccl-tests version (\S+) nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
 _LIBRARY = re.compile(r"\bNCCL version (\d+(?:\.\d+)+)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)")
+_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\b")
 _STAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 _TROUBLE = re.compile(
     r"(.*Test (?:NCCL |CUDA )?failure .*|.*: Test timeout .*|#\s*(?:error:|Out of bounds values.*FAILED).*)"
 )
+
+
+ALONE = "each process is a test of its own: this nccl-tests is built without MPI"
 
 
 @dataclass
@@ -55,6 +59,8 @@ class _Table:
     """One run of one program while it is read."""
 
     collective: str | None = None
+    begun: set[str] = field(default_factory=set)
+    """Kinds of lines that stand once above a table, as far as they were seen."""
     ranks: list[tuple[int, str | None, str]] = field(default_factory=list)
     """Rank, group and host of each line that lists one."""
     devices: list[TheirDevice] = field(default_factory=list)
@@ -68,7 +74,9 @@ class _Table:
     rows: list[TheirRow] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
     average: float | None = None
+    out_of_bounds: int = 0
     complete: bool = False
+    failed: bool = False
     remarks: list[str] = field(default_factory=list)
 
 
@@ -81,11 +89,18 @@ def read_nccl_tests(name: str, data: bytes) -> Foreign:
     for number, line in bare_lines(text_of(name, data)):
         reader.take(number, line)
     tests = tuple(_finished(table) for table in reader.tables if table.rows)
+    empty = [table for table in reader.tables if not table.rows]
     if not tests:
         trouble = next((text for table in reader.tables for text in table.remarks), None)
         told = f": it says {trouble!r}" if trouble else ""
         raise UsageError(f"{name}: no result in the log of nccl-tests{told}", "let the test run to its end")
-    return Foreign("nccl-tests", tests, version=_only([test.version for test in tests]))
+    return Foreign(
+        "nccl-tests",
+        tests,
+        version=_only([test.version for test in tests]),
+        complete=not any(table.remarks or (table is reader.table and table.begun) for table in empty),
+        remarks=tuple(f"{table.collective or 'a table'}: {text}" for table in empty for text in table.remarks),
+    )
 
 
 def _only(values: Sequence[str | None]) -> str | None:
@@ -135,6 +150,9 @@ class _Reader:
         """Lines that begin with #; False when the line says nothing that is needed."""
         if self._before(line) or self._units(line):
             return True
+        beyond = _OUT_OF_BOUNDS.match(line)
+        if beyond is not None:
+            self.table.out_of_bounds += int(beyond[1])
         average = _AVERAGE.match(line)
         if average is not None:
             self.table.average = measured(average[1], f"{self.name}: average bus bandwidth")
@@ -145,12 +163,15 @@ class _Reader:
         return False
 
     def _before(self, line: str) -> bool:
-        """What stands above a table; a line of its kind after the rows begins the next one."""
+        """What stands above a table; a line of its kind after the rows, or once more, begins the next one."""
         versions, setup, rank = _VERSIONS.match(line), _SETUP.match(line), _RANK.match(line)
         starting = "Collective test starting:" in line
         if not (versions or setup or rank or starting):
             return False
-        table = self._next() if self.table.columns is not None else self.table
+        kind = "version" if versions else "setup" if setup else "starting" if starting else ""
+        again = kind in self.table.begun
+        table = self._next() if self.table.columns is not None or again else self.table
+        table.begun |= {kind} - {""}
         if starting:
             table.collective = collective_of(line)
         if versions is not None:
@@ -182,11 +203,12 @@ class _Reader:
         trouble, library = _TROUBLE.search(line), _LIBRARY.search(line)
         if trouble is not None:
             table.remarks.append(trouble[1].strip()[:200])
+            table.failed = True
         if library is not None and table.library is None:
             table.library = library[1]
-        if table.columns is None and table.collective is None:
-            table.collective = collective_of(line)
-        elif table.complete and collective_of(line) is not None:
+        if table.columns is None and "starting" not in table.begun:
+            table.collective = collective_of(line) or table.collective
+        elif (table.complete or table.failed) and collective_of(line) is not None:
             self._next().collective = collective_of(line)
 
     def _cells(self, number: int, line: str) -> None:
@@ -228,6 +250,7 @@ class _Reader:
                     algorithm_bandwidth_gb_per_s=measured(values["algbw"], where),
                     bus_bandwidth_gb_per_s=measured(values["busbw"], where),
                     wrong_elements=None if wrong == "N/A" else count(wrong, where),
+                    redop=redop_of(fixed.get("redop")),
                 )
             )
         self.rows += 1
@@ -273,15 +296,24 @@ def _finished(table: _Table) -> CollectiveTest:
         nccl_version=table.library,
         nccl_headers=table.headers,
         average_bus_bandwidth_gb_per_s=table.average,
-        remarks=tuple(dict.fromkeys(table.remarks)),
+        out_of_bounds=table.out_of_bounds,
+        remarks=tuple(dict.fromkeys([*table.remarks, *([ALONE] if _alone(table) else [])])),
     )
     return test if test.collective is not None else replace(test, collective=_guessed(test))
+
+
+def _alone(table: _Table) -> bool:
+    """Whether several processes each call themselves rank 0: a program without MPI under mpirun."""
+    listed = [(group, rank) for rank, group, _ in table.ranks]
+    return len(set(listed)) < len(listed)
 
 
 def _ranks(table: _Table) -> int | None:
     """Ranks of one communicator: of a group, where the processes were split into several."""
     if not table.ranks:
         return table.planned
+    if _alone(table):
+        return table.planned or 1
     groups = [group for _, group, _ in table.ranks]
     listed = groups.count(groups[0])
     return max(listed, table.planned or 0) if len(set(groups)) == 1 else listed

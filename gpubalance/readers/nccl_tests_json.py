@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpubalance.errors import UsageError
-from gpubalance.readers.nccl_words import collective_of, dtype_of, version_of
+from gpubalance.readers.nccl_words import collective_of, dtype_of, redop_of, version_of
 from gpubalance.readers.numbers import count, measured
 from gpubalance.record.foreign import IN_PLACE, OUT_OF_PLACE, CollectiveTest, Foreign, TheirDevice, TheirRow
 
@@ -36,6 +36,7 @@ def read_nccl_tests_json(name: str, document: dict[str, Any]) -> Foreign:
         devices=tuple(device for device, _ in devices),
         nccl_version=version_of(_count(name, document, "nccl_version", 0)),
         average_bus_bandwidth_gb_per_s=average,
+        out_of_bounds=_count(name, _part(name, document, "out_of_bounds", dict), "count", 0),
         remarks=tuple(_remarks(name, document, config)),
     )
     return Foreign("nccl-tests", (test,))
@@ -75,6 +76,7 @@ def _rows(where: str, entry: Any) -> list[TheirRow]:
                 algorithm_bandwidth_gb_per_s=measured(cells.get("alg_bw"), f"{where}: alg_bw"),
                 bus_bandwidth_gb_per_s=measured(cells.get("bus_bw"), f"{where}: bus_bw"),
                 wrong_elements=None if wrong is None else count(wrong, f"{where}: nwrong"),
+                redop=redop_of(None if entry.get("redop") is None else str(entry["redop"])),
             )
         )
     return rows

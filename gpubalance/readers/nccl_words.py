@@ -36,6 +36,11 @@ def dtype_of(word: str) -> str:
     return TYPES.get(word, word)
 
 
+def redop_of(word: str | None) -> str | None:
+    """sum, prod, max, min, avg, mulsum; None for none."""
+    return None if word in (None, "", "none") else word
+
+
 def version_of(code: int) -> str | None:
     """22809 is 2.28.9, 2804 is 2.8.4: NCCL counted in thousands before 2.9 (NCCL_VERSION in nccl.h)."""
     if code <= 0:

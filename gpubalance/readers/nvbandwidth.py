@@ -17,9 +17,14 @@ from gpubalance.record.foreign import CopyMatrix, Foreign, TheirDevice
 
 UNIT = "(GB/s)"
 MOST_CELLS = 1_000_000
+UNFINISHED = ("Error", "Running")
+"""States of a test that has no result, in the JSON (json_output.cpp)."""
 
 _RUNNING = re.compile(r"Running (\w+)\.?$")
 _DEVICE = re.compile(r"(?:Device )?(\d{1,6}): (.*?)\s*\(([0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2})\)")
+_TROUBLE = re.compile(r"ERROR|Error|\[ERROR|\[CUDA_ERROR|\[cuda|ASSERT in expression|NVML_ERROR|\[NVML")
+"""How error_handling.h begins what it prints before the program ends."""
+_ANSWER = re.compile(r"SUM |Waived|.*\blatency\b|Not Found")
 _TITLE = re.compile(r"(?:memcpy|multinode|memory)\b.*\bbandwidth " + re.escape(UNIT))
 _VERSION = re.compile(r"nvbandwidth Version: v?(\S+)")
 _DRIVER = re.compile(r"Driver Version: (\d[\w.]*)$")
@@ -36,6 +41,7 @@ def read_nvbandwidth(name: str, data: bytes) -> Foreign:
     for _, line in bare_lines(text_of(name, data)):
         reader.take(line)
     reader.end()
+    reader.finish()
     return _checked(
         name,
         Foreign(
@@ -44,6 +50,7 @@ def read_nvbandwidth(name: str, data: bytes) -> Foreign:
             devices=tuple(reader.devices),
             version=reader.version,
             driver_version=reader.driver,
+            complete=reader.complete,
             remarks=tuple(reader.remarks),
         ),
     )
@@ -59,6 +66,8 @@ def read_nvbandwidth_json(name: str, document: dict[str, Any]) -> Foreign:
         raise UsageError(f"{name}: testcases have a form that nvbandwidth does not write")
     devices = [match for entry in listed if (match := _DEVICE.match(str(entry))) is not None]
     remarks = [str(root[key])[:200] for key in ("error", "warning") if root.get(key)]
+    failed = [test for test in tests if isinstance(test, dict) and test.get("status") in UNFINISHED]
+    remarks += [f"{test.get('name')}: {test.get('error') or test['status']}"[:200] for test in failed]
     version = root.get("version")
     return _checked(
         name,
@@ -68,6 +77,7 @@ def read_nvbandwidth_json(name: str, document: dict[str, Any]) -> Foreign:
             devices=tuple(TheirDevice(match[2], match[3]) for match in devices),
             version=str(version).removeprefix("v") if version else None,
             driver_version=str(root["Driver Version"]) if root.get("Driver Version") else None,
+            complete=not (failed or root.get("error")),
             remarks=tuple(remarks),
         ),
     )
@@ -128,6 +138,9 @@ class _Reader:
         self.title: str | None = None
         self.width = 0
         self.rows: list[list[str]] = []
+        self.complete = True
+        self.unanswered = False
+        """A test runs and nothing was said of it yet."""
 
     def take(self, line: str) -> None:
         """One line without its prefixes."""
@@ -136,14 +149,25 @@ class _Reader:
             return
         running = _RUNNING.match(text)
         if running is not None:
-            self.test = running[1]
+            self.finish()
+            self.test, self.unanswered = running[1], True
         elif _TITLE.match(text) is not None:
             self.end()
-            self.title = text
-        elif text.startswith(("ERROR", "Error", "[ERROR", "Waived")):
+            self.title, self.unanswered = text, False
+        elif _TROUBLE.match(text) is not None:
             self.remarks.append(f"{self.test}: {text}"[:200])
+            self.complete = self.unanswered = False
+        elif _ANSWER.match(text) is not None:
+            self.remarks += [f"{self.test}: {text}"[:200]] * text.startswith("Waived")
+            self.unanswered = False
         else:
             self._about(text)
+
+    def finish(self) -> None:
+        """The text is over, or the next test begins: one that ran must have said something."""
+        if self.unanswered:
+            self.remarks.append(f"{self.test} has no result")
+            self.complete = self.unanswered = False
 
     def _row(self, text: str) -> bool:
         words = text.split()
@@ -170,6 +194,7 @@ class _Reader:
                 self.copies.append(CopyMatrix(self.test, self.title, _cells(where, self.rows, self.test)))
             else:
                 self.remarks.append(f"{self.test or self.title} breaks off: left out")
+                self.complete = False
         self.title, self.width, self.rows = None, 0, []
 
     def _about(self, text: str) -> None:

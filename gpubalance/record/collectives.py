@@ -66,6 +66,11 @@ def parts_of(name: str, ranks: int) -> int:
     return ranks if name in SPLIT else 1
 
 
+def nearly_bytes(size_bytes: int, ranks: int) -> int:
+    """The least that a message of this size may be after rounding."""
+    return size_bytes - ALIGNMENT * ranks
+
+
 def part_count(name: str, size_bytes: int, ranks: int, element_bytes: int) -> int:
     """Elements of one part, rounded as nccl-tests does; 0 where nothing is left to move. It is also nccl-tests' column
     `count`.

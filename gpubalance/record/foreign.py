@@ -30,6 +30,8 @@ class TheirRow:
     algorithm_bandwidth_gb_per_s: float
     bus_bandwidth_gb_per_s: float
     wrong_elements: int | None
+    redop: str | None = None
+    """sum, prod, max, ...; None where nothing is reduced, or the log does not say."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class CollectiveTest:
     """What the program was built against."""
     average_bus_bandwidth_gb_per_s: float | None = None
     """As printed: over all sizes and both placements, which says little about a sweep."""
+    out_of_bounds: int = 0
+    """Values that differ from what they should be by more than rounding, over all rows: older versions count them only
+    here."""
     remarks: tuple[str, ...] = ()
     """What makes its numbers unlike others: waiting after each operation, errors."""
 
@@ -78,4 +83,6 @@ class Foreign:
     devices: tuple[TheirDevice, ...] = ()
     version: str | None = None
     driver_version: str | None = None
+    complete: bool = True
+    """False when a program that began left no result."""
     remarks: tuple[str, ...] = ()

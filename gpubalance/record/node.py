@@ -105,6 +105,7 @@ class Node(Record):
     shm_free_bytes: int | None = None
     container: str | None = None
     environment: dict[str, str] = Field(default_factory=dict)
-    """Variables that steer CUDA, NCCL, gloo and OpenMP; nothing else is recorded."""
+    """Variables that steer CUDA, NCCL, gloo and OpenMP; nothing else is recorded. Of a bench also those that NCCL takes
+    from its files (nccl.conf)."""
     packages: dict[str, str | None] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)

@@ -28,7 +28,9 @@ from gpubalance.launch.lock import MeasuringLock
 from gpubalance.launch.plan import choose_kind, make_plan
 from gpubalance.launch.signals import interruptible
 from gpubalance.launch.start import RANK_MODULE, child_environment
+from gpubalance.node.nccl_conf import variables_of_files
 from gpubalance.record.job import Job
+from gpubalance.record.node import Node
 from gpubalance.record.run import Plan, Run
 from gpubalance.sampling.client import SensorProcess
 from gpubalance.session.assemble import Gathered, assemble_run
@@ -37,7 +39,7 @@ from gpubalance.session.display import Display, Silent
 from gpubalance.session.jobs import asks_for_all, first_job, node_job, rotated_job
 from gpubalance.session.nccl_log import logging_job, read_logs, why_not_logged
 from gpubalance.session.share import Orders, cores_of_ranks, serve
-from gpubalance.session.workspace import workspace
+from gpubalance.session.workspace import goes_on, workspace
 from gpubalance.settings import CPU_MARGIN, GPU_MARGIN, BenchSettings
 from gpubalance.thresholds import Gates, parse_thresholds
 
@@ -74,7 +76,7 @@ def bench(
     share = detect_share(os.environ, settings.launcher, settings.nproc, in_shell=_typed())
     with interruptible(), _as_share(share, launcher), workspace(share) as folder:
         if not share.reports:
-            serve(share, folder, module, launcher)
+            serve(share, folder, module, launcher, goes_on)
             return None
         if share.rank is not None:
             end_with_launcher(launcher)
@@ -129,7 +131,7 @@ def _measure(
     gathered = Gathered(datetime.now(timezone.utc), time.monotonic(), shared_with=shared_with)
     sensor = SensorProcess(folder, settings.sample_interval_s, child_environment(os.environ, ()), stand_in, ways=True)
     try:
-        node, masks = sensor.node(), []
+        node, masks = _with_files(sensor.node()), []
         if choose_kind(node, settings) == "cpu":
             masks = cores_of_ranks(share, folder, node.cpu_cores)
             node = seen_by_all(node, masks)
@@ -154,6 +156,11 @@ def _measure(
         sensor.stop()
     run = assemble_run(settings, node, plan, gathered, sensor)
     return Finished(run, judge(run))
+
+
+def _with_files(node: Node) -> Node:
+    """NCCL's files set variables as well, and explain what is measured as the environment does."""
+    return node.model_copy(update={"environment": {**node.environment, **variables_of_files(Path("/"), os.environ)}})
 
 
 def _run_crews(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpubalance.errors import Interrupted
 from gpubalance.launch.collect import Events, Measured, collect_measured
 from gpubalance.launch.follow import CrewOutcome, Follower
 from gpubalance.launch.launcher_env import Share
 from gpubalance.launch.start import end_ranks, job_path, release, start_ranks
+from gpubalance.node.nccl_conf import variables_of_files
 from gpubalance.record.hang import Bisection
 from gpubalance.record.job import Job
 from gpubalance.record.rank_log import Event
@@ -118,7 +120,7 @@ class CrewRunner:
 
     def experiment(self, job: Job) -> None:
         """Measure what peer-to-peer is worth between the devices of this job."""
-        found = self.environment.get(P2P)
+        found = {**self.environment, **variables_of_files(Path("/"), self.environment)}.get(P2P)
         say, pids = self.display.say, self.gathered.pids
         self.gathered.experiments.append(run_p2p(job, self.environment, found, self.module, pids, say))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from gpubalance.analysis.bandwidth import links_of
 from gpubalance.record.collectives import NAMES, CollectiveOptions
 from gpubalance.record.job import Job, Slot
 from gpubalance.record.run import Plan
@@ -21,7 +22,8 @@ NODE_PHASES = ("links", "data_parallel")
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 FEW_NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 FEW_SIZES = {"nccl": (8 * KIB, 64 * MIB, GIB), "gloo": (8 * KIB, MIB, 16 * MIB)}
-"""Beside training: latency, a gradient bucket, and the size from which bandwidth is judged."""
+"""Beside training: latency, a gradient bucket, and the size from which bandwidth is judged; where that is more (over
+NVLink, more than two GPUs or Blackwell), the last one is."""
 
 MANY_SIZES = {
     "nccl": (8, KIB, 32 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
@@ -68,9 +70,12 @@ def collective_options(settings: BenchSettings, plan: Plan) -> CollectiveOptions
     """Which collectives at which sizes: what was asked for; few and quick beside training; else all."""
     everything = asks_for_all(settings)
     sizes = MANY_SIZES[plan.backend] if everything else FEW_SIZES[plan.backend]
+    late = any(device.readings.get("compute_capability_major") == 10 for device in plan.devices)
+    last = LAST_SIZE_BLACKWELL if late else LAST_SIZE
     if everything and plan.backend == "nccl":
-        late = any(device.readings.get("compute_capability_major") == 10 for device in plan.devices)
-        sizes = (*sizes, LAST_SIZE_BLACKWELL if late else LAST_SIZE)
+        sizes = (*sizes, last)
+    elif (late or len(plan.devices) > 2) and all(links_of(device) for device in plan.devices):
+        sizes = (*sizes[:-1], last)
     return CollectiveOptions(
         sizes=settings.sizes or sizes,
         names=settings.collectives or (NAMES if everything else FEW_NAMES),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from gpubalance.record.rank_log import LogTail, RankLog
 POLL_S = 0.05
 FIRST_ORDER_LIMIT_S = 180.0
 PARENTS_LIMIT_S = 60.0
+LOOK_S = 1.0
+"""How often the owner of the folder is looked for."""
 
 
 def orders_path(folder: Path) -> Path:
@@ -87,8 +89,9 @@ def _parent_path(folder: Path, rank: int) -> Path:
     return folder / f"parent-{rank}.jsonl"
 
 
-def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
-    """Carry out orders as a parent that does not report. Prints nothing; returns when the run is over.
+def serve(share: Share, folder: Path, module: str, launcher: int, goes_on: Callable[[Path], bool]) -> None:
+    """Carry out orders as a parent that does not report. Prints nothing; returns when the run is over, or when whoever
+    reports is gone: srun lets the other tasks live.
 
     Raises CannotMeasureError when no order ever comes.
     """
@@ -100,6 +103,7 @@ def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
     running: dict[int, subprocess.Popen[bytes]] = {}
     job: Job | None = None
     limit = time.monotonic() + FIRST_ORDER_LIMIT_S
+    look_s = 0.0
     try:
         while True:
             for order in tail.read():
@@ -114,6 +118,10 @@ def serve(share: Share, folder: Path, module: str, launcher: int) -> None:
                 running = _report_deaths(job, running)
             if not folder.exists():
                 return
+            if time.monotonic() > look_s:
+                if not goes_on(folder):
+                    return
+                look_s = time.monotonic() + LOOK_S
             if job is None and time.monotonic() > limit:
                 raise CannotMeasureError("rank 0's parent never gave an order")
             time.sleep(POLL_S)

@@ -46,7 +46,7 @@ def touch_job(job: Job, ranks: Sequence[int], number: int, variables: Mapping[st
         slots=tuple(job.slots[rank] for rank in ranks),
         phases=("touch",),
         faults=(),
-        environment=dict(variables),
+        environment={**job.environment, **variables},
         touch_bytes=tuple(sizes),
     )
 

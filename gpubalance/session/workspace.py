@@ -99,7 +99,7 @@ def _found(link: Path) -> Path:
     limit = time.monotonic() + FIRST_ORDER_LIMIT_S
     while time.monotonic() < limit:
         folder = _behind(link)
-        if folder is not None and _goes_on(folder):
+        if folder is not None and goes_on(folder):
             return folder
         time.sleep(POLL_S)
     raise CannotMeasureError(
@@ -119,7 +119,7 @@ def _behind(link: Path) -> Path | None:
     return folder
 
 
-def _goes_on(folder: Path) -> bool:
+def goes_on(folder: Path) -> bool:
     """True when the owner lives and its run is not over."""
     try:
         lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC)

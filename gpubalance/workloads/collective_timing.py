@@ -25,9 +25,18 @@ ITERATIONS = 20
 MINIMUM_S = 0.04
 """Small operations are repeated until the loop is long against its own ends."""
 
+LONGEST_S = 2.0
+"""Operations that are slow (PCIe, gloo) are repeated less often, so that a loop ends well within the deadline of a step
+(60 s unless asked for otherwise), whatever that is. Ours."""
+FEWEST = 3
+
 GRAPH_LOOP_S = 0.02
 GRAPH_FEWEST = 4
 GRAPH_REPLAYS = 3
+"""The fewest; small ones are replayed until the loop lasts, as with nccl-tests' -G 20: its start is nothing then."""
+SLOW_S = 0.5
+"""An operation that takes so long gains nothing from a graph."""
+
 JITTER_MOST = 200
 
 Run = Callable[[int], object]
@@ -58,9 +67,13 @@ def timed(context: Context, fences: FenceCounter, run: Run, iterations: int) -> 
     return Times(clock.milliseconds(begin, end) / 1000 / iterations, host_s / iterations)
 
 
-def choose_iterations(context: Context, fences: FenceCounter, run: Run) -> int:
-    """So many that the loop lasts, the same on all ranks."""
-    return max(ITERATIONS, math.ceil(MINIMUM_S / context.agree_on_max(timed(context, fences, run, 3).device_s)))
+def choose_iterations(context: Context, fences: FenceCounter, run: Run, *, compat: bool = False) -> int:
+    """So many that the loop lasts, and not for too long; the same on all ranks. With `compat` as many as nccl-tests,
+    where that does not take too long.
+    """
+    once_s = context.agree_on_max(timed(context, fences, run, 1 if compat else 3).device_s)
+    wanted = ITERATIONS if compat else max(ITERATIONS, math.ceil(MINIMUM_S / once_s))
+    return min(wanted, max(FEWEST, int(LONGEST_S / once_s)))
 
 
 def graph_times(
@@ -70,17 +83,21 @@ def graph_times(
 
     The graph is dropped before this returns: one that holds NCCL work makes destroy_process_group wait for ever.
     """
-    count = max(GRAPH_FEWEST, min(ITERATIONS, math.ceil(GRAPH_LOOP_S / context.agree_on_max(eager_s))))
+    once_s = context.agree_on_max(eager_s)
+    if once_s > SLOW_S:
+        return f"an operation takes {once_s:.1f} s, beside which launching it is nothing"
+    count = max(GRAPH_FEWEST, min(ITERATIONS, math.ceil(GRAPH_LOOP_S / once_s)))
+    replays = max(GRAPH_REPLAYS, math.ceil(MINIMUM_S / once_s / count))
     graph, reason = _captured(operation, count)
     refused = [f"rank {rank}: {text}" for rank, text in enumerate(context.gather(reason)) if text is not None]
     try:
-        times = None if refused else timed(context, fences, lambda _: graph.replay(), GRAPH_REPLAYS)
+        times = None if refused else timed(context, fences, lambda _: graph.replay(), replays)
     finally:
         graph.reset()
         context.clock.wait()
     if times is None:
         return refused[0]
-    return GRAPH_REPLAYS * count, Times(times.device_s / count, times.host_s / count)
+    return replays * count, Times(times.device_s / count, times.host_s / count)
 
 
 def _captured(operation: Operation, count: int) -> tuple[Any, str | None]:

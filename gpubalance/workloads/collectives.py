@@ -22,7 +22,6 @@ from gpubalance.record.collectives import (
     rounded_sizes,
 )
 from gpubalance.workloads.collective_timing import (
-    ITERATIONS,
     Times,
     choose_iterations,
     first_line,
@@ -122,7 +121,7 @@ class Work:
         return True
 
     def _iterations(self, operation: Operation) -> int:
-        return ITERATIONS if self.options.compat else choose_iterations(self.context, self.fences, operation.run)
+        return choose_iterations(self.context, self.fences, operation.run, compat=self.options.compat)
 
     def _checked(self, operation: Operation) -> dict[str, Any] | None:
         """One operation on fresh data, which is not timed; None over gloo where torch refuses it."""

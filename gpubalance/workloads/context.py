@@ -31,9 +31,9 @@ class Context:
     @contextmanager
     def control(self) -> Iterator[None]:
         """Mark control traffic as a collective, so that an error in it is known to be somebody else's fault."""
-        self.log.where = "collective"
+        before, self.log.where = self.log.where, "collective"
         yield
-        self.log.left()
+        self.log.where = before
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, by rank."""

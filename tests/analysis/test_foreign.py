@@ -207,3 +207,36 @@ def test_the_links_phase_is_preferred_and_pairs_of_gpus_are_compared() -> None:
     assert found["d2h", "GPU 0"] == (55.34, 50.0)
     assert found["p2p", "GPU 0 to GPU 1"] == (396.18, 396.0)
     assert ("p2p", "GPU 1 to GPU 0") not in found
+
+
+def test_rows_that_reduce_otherwise_are_left_out_and_told() -> None:
+    """nccl-tests -o all."""
+    rows = [
+        their_row(time_us=time_us, redop=redop) for redop, time_us in (("sum", 140.0), ("prod", 70.0), ("max", 70.0))
+    ]
+    comparison = compared([our_row(time_us=140.0)], their_test(*rows))
+    assert [(pair.theirs_us, pair.repeats) for pair in comparison.pairs] == [(140.0, 1)]
+    assert comparison.remarks == ("rows of max, prod are left out: a run sums",)
+
+
+def test_values_out_of_bounds_are_wrong_data_where_no_row_counts_them() -> None:
+    old = their_test(their_row(wrong_elements=None), out_of_bounds=4)
+    assert compared([our_row()], old).wrong == ("the log: all_reduce: 4 values out of bounds",)
+    new = their_test(their_row(wrong_elements=4), out_of_bounds=4)
+    assert compared([our_row()], new).wrong == ("the log: all_reduce of 33554432 bytes in place: 4 wrong elements",)
+
+
+def test_a_log_whose_program_left_nothing_is_not_complete() -> None:
+    assert not compare_foreign(run_of(our_row()), replace(log_of(their_test(their_row())), complete=False)).complete
+
+
+def test_devices_that_the_log_lacks_are_not_taken_for_others_by_their_number() -> None:
+    """nvbandwidth on GPUs 4 and 5 of the eight of a run."""
+    run = make_run(ranks=8)
+    listed = tuple(TheirDevice("NVIDIA H200", run.plan.devices[index].pci_bus_id) for index in (4, 5))
+    log = Foreign(
+        "nvbandwidth", copies=(CopyMatrix("host_to_device_memcpy_ce", "x", ((25.0, 55.28),)),), devices=listed
+    )
+    run = run.model_copy(update={"probes": [probe(device, 55.3) for device in range(8)]})
+    pairs = compare_foreign(run, log).pairs
+    assert [(pair.place, pair.theirs) for pair in pairs] == [("GPU 4", 25.0), ("GPU 5", 55.28)]

@@ -135,8 +135,10 @@ def _output(binary: Path, *arguments: str) -> str:
 
 
 def _named(kind: str, row: int, column: int) -> str:
-    """Its peer tests print GPU(row) <- GPU(column); its host tests have one row."""
-    return f"peer {column} -> {row}" if kind == "peer" else f"{kind} {column}"
+    """Its write test copies from the device of the row to that of the column (testcases_ce.cpp); its heading's arrow
+    points the other way. Its host tests have one row.
+    """
+    return f"peer {row} -> {column}" if kind == "peer" else f"{kind} {column}"
 
 
 def compared(ours: Rates, theirs: Rates) -> list[dict[str, Any]]:

@@ -32,6 +32,10 @@ OUTLIER = 0.97
 BENCH_FILE, SELFTEST_FILE = "bench.json", "selftest.json"
 WARM = 2
 """Passes that only warm the devices."""
+PASS_S, START_S, END_S = 10.0, 15.0, 5.0
+"""A pass of 24 blocks and its overlapped steps (8.7 s on two H200s), starting ranks, and ending them."""
+WHOLE_SELFTEST_S = 450.0
+"""With less a quick selftest is made."""
 
 
 class LeftOut(Exception):  # noqa: N818  (no error: there is nothing to measure)
@@ -54,6 +58,8 @@ class Asked:
     nvbandwidth: str | None = None
     module: str = RANK_MODULE
     """What a rank runs in the passes; for tests."""
+    result: str | None = None
+    """Where a step leaves what it found."""
 
     @property
     def batch(self) -> int | None:
@@ -94,12 +100,18 @@ def schedule(count: int, ranks: int, seed: int) -> list[tuple[int, float]]:
 
 def detection(asked: Asked) -> Found:
     """Healthy passes and passes with 10 % more compute on a random rank, in one crew."""
-    items = schedule(asked.passes, asked.nproc, asked.seed)
+    items = schedule(fitting(asked), asked.nproc, asked.seed)
     how = How(asked.batch, overlapped=True, nproc=asked.nproc, device=asked.device, module=asked.module)
-    passes = run_passes(items, how)
-    if len(passes) != len(items):
+    passes = run_passes(items, how, asked.seconds - END_S)
+    whole = len(passes) - WARM - (len(passes) - WARM + 1) % 2
+    if whole < 3:
         raise LeftOut(f"only {len(passes)} of {len(items)} passes were finished")
-    return judged(passes[WARM:])
+    return judged(passes[WARM : WARM + whole])
+
+
+def fitting(asked: Asked) -> int:
+    """Changed passes, each with a healthy one, for which there should be time."""
+    return max(1, min(asked.passes, int((asked.seconds - END_S - START_S) / PASS_S - WARM - 1) // 2))
 
 
 def judged(passes: list[Pass]) -> Found:
@@ -128,7 +140,8 @@ def judged(passes: list[Pass]) -> Found:
 def selftest(asked: Asked) -> Found:
     """The whole matrix."""
     path = Path(asked.out) / SELFTEST_FILE
-    small = ["--quick", "--rows", "compute"] if asked.tiny else []
+    small = ["--quick"] if asked.tiny or asked.seconds < WHOLE_SELFTEST_S else []
+    small += ["--rows", "compute"] if asked.tiny else []
     done = _run(asked.command("selftest", *small, "--seed", str(asked.seed), "--out", str(path)))
     judgement = json.loads(path.read_text())["judgement"]
     return {
@@ -160,6 +173,7 @@ def links(asked: Asked) -> Found:
     found: Found = {"spread": spread(facts) if facts is not None else "the bench before it measured no links"}
     if asked.nvbandwidth is None:
         return {**found, "nvbandwidth": "its path was not given"}
+    keep(asked, {**found, "nvbandwidth": "there was no time for it"})
     deadline_s = time.monotonic() + asked.seconds
     try:
         version = against_nvbandwidth.version_of(Path(asked.nvbandwidth))
@@ -215,6 +229,12 @@ STEPS: Mapping[str, Callable[[Asked], Found]] = {
 }  # fmt: skip
 
 
+def keep(asked: Asked, found: Found) -> None:
+    """Leave what is known so far, should the step be ended."""
+    if asked.result is not None:
+        Path(asked.result).write_text(json.dumps({"state": "ended", **found}))
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """A verdict other than 0 is a result; a record that is missing shows when it is read."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -226,7 +246,8 @@ def main() -> None:
     """Carry out one step."""
     name, asked, result = sys.argv[1:]
     try:
-        found: Found = {"state": "done", **STEPS[name](Asked(**json.loads(Path(asked).read_text())))}
+        wanted = Asked(**{**json.loads(Path(asked).read_text()), "result": result})
+        found: Found = {"state": "done", **STEPS[name](wanted)}
     except LeftOut as reason:
         found = {"state": "left out", "reason": str(reason)}
     Path(result).write_text(json.dumps(found))

@@ -116,8 +116,8 @@ def in_crews(items: Sequence[Item], how: How, within_s: float) -> Played:
     return played
 
 
-def run_passes(items: Sequence[Item], how: How) -> list[Pass]:
-    """Play the schedule in one set of processes."""
+def run_passes(items: Sequence[Item], how: How, within_s: float | None = None) -> list[Pass]:
+    """Play the schedule in one set of processes; those that are finished by then."""
     if not items:
         return []
     with tempfile.TemporaryDirectory() as name:
@@ -127,7 +127,8 @@ def run_passes(items: Sequence[Item], how: How) -> list[Pass]:
         environment = child_environment(os.environ, [device.uuid for device in plan.devices if device.uuid])
         processes = start_ranks(job, range(len(plan.devices)), environment, how.module, own_store=True)
         try:
-            outcome = Follower(job, processes, 120.0, lambda _rank, _event: None).follow()
+            until_s = None if within_s is None else time.monotonic() + within_s
+            outcome = Follower(job, processes, 120.0, lambda _rank, _event: None, until_s=until_s).follow()
         finally:
             end_ranks(processes)
         for error in outcome.errors:

@@ -44,7 +44,7 @@ WAIVED = {"name": "device_to_device_memcpy_write_ce", "status": "Waived"}
 
 def test_copies_are_named_by_source_and_target() -> None:
     assert rates_in(document(PEER, HOST)) == {
-        "peer 1 -> 0": 390.1, "peer 0 -> 1": 391.2, "to device 0": 55.1, "to device 1": 54.9,
+        "peer 0 -> 1": 390.1, "peer 1 -> 0": 391.2, "to device 0": 55.1, "to device 1": 54.9,
     }  # fmt: skip
 
 

@@ -16,7 +16,18 @@ from gpubalance.testing.link_runs import link_run
 from gpubalance.testing.runs import make_attempt, steady
 from tests.benchmarks import eight_gpus
 from tests.benchmarks.eight_gpus import PLAN, RESULTS, TABLE, Step, carry_out, in_process, main
-from tests.benchmarks.eight_steps import STEPS, WARM, Asked, LeftOut, collectives, judged, links, schedule, spread
+from tests.benchmarks.eight_steps import (
+    STEPS,
+    WARM,
+    Asked,
+    LeftOut,
+    collectives,
+    fitting,
+    judged,
+    links,
+    schedule,
+    spread,
+)
 from tests.benchmarks.error_rates import Pass
 
 ASKED = Asked(out=".", nproc=8, device="auto", passes=10, seed=1, seconds=0.0)
@@ -110,6 +121,21 @@ def test_changed_passes_stand_between_healthy_ones_and_ranks_are_drawn_from_all(
     assert {percent for _, percent in items[WARM::2]} == {0.0}
     assert {percent for _, percent in items[WARM + 1 :: 2]} == {10.0}
     assert {rank for rank, percent in items if percent} == set(range(8))
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(540.0, 10), (184.0, 6), (250.0, 10), (60.0, 1), (10.0, 1)])
+def test_changed_passes_are_as_many_as_fit(seconds: float, count: int) -> None:
+    """Ten seconds a pass, two that warm, one healthy one before the first, and 20 s for starting and ending."""
+    assert fitting(replace(ASKED, seconds=seconds)) == count
+
+
+def test_what_a_step_had_found_when_it_was_ended_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho \'{"state": "ended", "spread": 0.01}\' > "$5"\nsleep 1000\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    found = in_process("links", replace(ASKED, seconds=1.0))
+    assert found == {"state": "ended", "reason": "not done within 1 s", "spread": 0.01}
 
 
 def played(slow: int | None, percent: float, name: int | None) -> Pass:

@@ -113,6 +113,24 @@ def test_what_is_too_small_or_unknown_is_said_and_not_judged() -> None:
     assert "so that the slowest hop decides" in unknown.message
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(8, 4 * GIB), (7, 4 * GIB - 64), (6, 4 * GIB - 64), (3, 4 * GIB - 16)])
+def test_a_message_that_was_rounded_down_is_judged(ranks: int, size: int) -> None:
+    """4294967296 bytes are 4294967280 on three ranks of whole 16 bytes; 100 of 371 GB/s fail."""
+    assert one(run_with(100.0, joined(ranks), size, "all_gather")).state is State.FAIL
+
+
+def test_what_is_not_judged_is_told_beside_what_is() -> None:
+    devices = joined(8)
+    rows = [row(collective=name, size_bytes=GIB, bus_bandwidth_gb_per_s=100.0, ranks=8)
+            for name in ("all_reduce", "all_gather", "reduce_scatter")]  # fmt: skip
+    findings = found(run_on(devices, collectives=rows))
+    assert [finding.state for finding in findings] == [State.FAIL, State.INFO]
+    assert findings[1].message == (
+        "all_gather reaches 100.0 GB/s busbw at 1 GiB, reduce_scatter reaches 100.0 GB/s busbw at 1 GiB; "
+        "not judged: messages below 4 GiB do not fill the links"
+    )
+
+
 def test_links_of_which_nobody_knows_where_they_go_never_fail() -> None:
     blind = [device.model_copy(update={"peers": []}) for device in joined(8)]
     finding = one(run_with(20.0, blind))

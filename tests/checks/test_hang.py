@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpubalance.analysis.experiments import costs_of
 from gpubalance.checks.finding import Finding, State
 from gpubalance.checks.hang import CURES
 from gpubalance.checks.verdict import Verdict, judge
@@ -232,11 +233,26 @@ def test_peer_to_peer_that_does_not_work_is_a_warning_and_nothing_measured_is_un
     assert finding(run, "what_if_p2p").state is State.UNKNOWN
 
 
-def test_wrong_sums_with_peer_to_peer_are_a_warning() -> None:
+def test_wrong_sums_with_peer_to_peer_fail_and_give_no_cost() -> None:
     whole = experiment({1: 100.0}, {1: 41.0})
     row = whole.arms[0].rows[0].model_copy(update={"wrong_elements": 3})
     arms = [whole.arms[0].model_copy(update={"rows": [row]}), whole.arms[1]]
     run = make_run(experiments=[whole.model_copy(update={"arms": arms})])
-    assert finding(run, "what_if_p2p").message == (
-        "all_reduce with peer-to-peer gives 3 wrong elements, works with NCCL_P2P_DISABLE=1"
+    found = finding(run, "what_if_p2p")
+    assert (found.state, found.message) == (
+        State.FAIL,
+        "all_reduce gives wrong elements: 3 with peer-to-peer, right with NCCL_P2P_DISABLE=1",
     )
+    assert costs_of(run.experiments[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found", "state"),
+    [(0, None, State.FAIL), (0, "1", State.WARN), (1, None, State.WARN), (1, "1", State.FAIL), (1, "0", State.WARN)],
+)
+def test_wrong_sums_fail_where_jobs_get_them_and_warn_elsewhere(wrong: int, found: str | None, state: State) -> None:
+    whole = experiment({1: 100.0}, {1: 41.0})
+    row = whole.arms[wrong].rows[0].model_copy(update={"wrong_elements": 5})
+    arms = [arm.model_copy(update={"rows": [row]}) if at == wrong else arm for at, arm in enumerate(whole.arms)]
+    run = make_run(experiments=[whole.model_copy(update={"arms": arms, "found": found})])
+    assert finding(run, "what_if_p2p").state is state

@@ -45,6 +45,8 @@ def test_a_pipe_that_is_named_as_debug_file_is_not_read(tmp_path: Path) -> None:
         ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, False),
         ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, True),
         ({"TORCH_FR_BUFFER_SIZE": "2000"}, True),
+        ({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/ask_"}, True),
+        ({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/ask_", "TORCH_FR_BUFFER_SIZE": "0"}, False),
     ],
 )
 def test_the_flight_recorder_is_on_where_the_user_gave_it_room(environment: dict[str, str], on: bool) -> None:
@@ -62,6 +64,17 @@ def test_dumps_of_this_run_are_named_and_older_ones_are_not(tmp_path: Path) -> N
         assert find_dumps(3, {name: prefix}, now - 100) == [f"{prefix}0"]
 
 
+def test_dumps_are_looked_for_where_newer_versions_of_torch_leave_them(tmp_path: Path) -> None:
+    dump = tmp_path / "cache" / "torch" / "comm_lib_trace_rank_1"
+    dump.parent.mkdir(parents=True)
+    dump.touch()
+    assert find_dumps(2, {"XDG_CACHE_HOME": str(tmp_path / "cache")}, time.time() - 100) == [str(dump)]
+    (tmp_path / ".cache").symlink_to(tmp_path / "cache")
+    assert find_dumps(2, {"HOME": str(tmp_path)}, time.time() - 100) == [
+        str(tmp_path / ".cache/torch/comm_lib_trace_rank_1")
+    ]
+
+
 def test_torch_is_asked_for_its_dumps_through_the_pipes_that_it_reads(tmp_path: Path) -> None:
     prefix = str(tmp_path / "ask_")
     os.mkfifo(f"{prefix}0.pipe")
@@ -69,9 +82,10 @@ def test_torch_is_asked_for_its_dumps_through_the_pipes_that_it_reads(tmp_path: 
     Path(f"{prefix}2.pipe").touch()
     reader = os.open(f"{prefix}0.pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        trigger_dumps(4, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": prefix})
+        assert trigger_dumps(4, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": prefix})
         assert os.read(reader, 10) == b"1\n"
     finally:
         os.close(reader)
     assert Path(f"{prefix}2.pipe").read_bytes() == b""
-    trigger_dumps(4, {})
+    assert not trigger_dumps(4, {})
+    assert not trigger_dumps(1, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "nobody_")})

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from gpubalance.launch import start as start_module
 from gpubalance.launch.start import (
     child_environment,
     end_ranks,
@@ -119,3 +121,26 @@ def test_ending_ranks_ends_what_they_started_too(tmp_path: Path) -> None:
     grandchild = psutil.Process(int(marker.read_text()))
     assert end_ranks(processes) == []
     eventually(lambda: not alive([grandchild]))
+
+
+def test_ranks_that_were_started_end_when_a_later_one_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of processes, or interrupted: nobody else knows of them yet."""
+    started: list[psutil.Process] = []
+    begin = start_module._start
+
+    def start(job: Any, rank: int, *rest: Any) -> Any:
+        if rank == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        process = begin(job, rank, *rest)
+        started.append(psutil.Process(process.pid))
+        return process
+
+    monkeypatch.setattr(start_module, "_start", start)
+    (tmp_path / "sleeper.py").write_text("import signal; signal.pause()")
+    environment = {**child_environment(os.environ, ()), "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(BlockingIOError):
+        start_ranks(make_job(tmp_path, ranks=3), [0, 1, 2], environment, "sleeper", own_store=True)
+    assert len(started) == 2
+    eventually(lambda: not alive(started))

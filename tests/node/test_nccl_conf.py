@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubalance.node.nccl_conf import read_nccl_conf
+from gpubalance.node.nccl_conf import read_nccl_conf, variables_of_files
 from tests.node.planted import plant
 
 PASSWD = f"other:x:{os.getuid() + 1}:1::/home/other:/bin/sh\n"
@@ -44,6 +44,14 @@ def test_a_chosen_file_takes_the_place_of_the_users(tmp_path: Path) -> None:
     assert read_nccl_conf(tmp_path, {"NCCL_CONF_FILE": "/opt/n.conf", "HOME": "/home/me"}) == {
         "/opt/n.conf": {"NCCL_PROTO": "LL"}
     }
+
+
+def test_what_nccl_takes_of_its_files_is_what_nobody_set_before(tmp_path: Path) -> None:
+    mine, system = "NCCL_P2P_DISABLE=1\nNCCL_ALGO=Ring\n", "NCCL_ALGO=Tree\nNCCL_PROTO=LL\n"
+    plant(tmp_path, {"opt/n.conf": mine, "etc/nccl.conf": system})
+    found = variables_of_files(tmp_path, {"NCCL_CONF_FILE": "/opt/n.conf", "NCCL_PROTO": "Simple"})
+    assert found == {"NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Ring"}
+    assert variables_of_files(tmp_path / "nowhere", {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from gpubalance.errors import UsageError
 from gpubalance.readers.lines import bare
-from gpubalance.readers.nccl_tests import read_nccl_tests
+from gpubalance.readers.nccl_tests import ALONE, read_nccl_tests
 from gpubalance.readers.nccl_words import collective_of, version_of
 from gpubalance.record.foreign import CollectiveTest, TheirRow
 from tests.readers.helpers import OLD, OLD_GATHER, REAL
@@ -32,17 +32,17 @@ def test_a_real_log_of_three_programs() -> None:
             ("NVIDIA H200", "0000:00:07"),
         ]
     assert reduce.average_bus_bandwidth_gb_per_s == 96.8925
-    assert reduce.rows[-2] == TheirRow(2147483648, "float32", "out_of_place", 6323.52, 339.60, 339.60, 0)
-    assert reduce.rows[-1] == TheirRow(2147483648, "float32", "in_place", 6329.09, 339.30, 339.30, 0)
-    assert scatter.rows[0] == TheirRow(8192, "float32", "out_of_place", 23.54, 0.35, 0.17, 0)
+    assert reduce.rows[-2] == TheirRow(2147483648, "float32", "out_of_place", 6323.52, 339.60, 339.60, 0, "sum")
+    assert reduce.rows[-1] == TheirRow(2147483648, "float32", "in_place", 6329.09, 339.30, 339.30, 0, "sum")
+    assert scatter.rows[0] == TheirRow(8192, "float32", "out_of_place", 23.54, 0.35, 0.17, 0, "sum")
     assert {row.wrong_elements for row in ring.rows if row.placement == "in_place"} == {None}
 
 
 def test_columns_are_found_by_the_header_of_an_old_version() -> None:
     test = only(OLD)
     assert (test.collective, test.ranks, test.version) == ("all_reduce", 4, None)  # only it has busbw above algbw
-    assert test.rows[0] == TheirRow(8388608, "float32", "out_of_place", 100.0, 83.89, 125.83, None)
-    assert test.rows[3] == TheirRow(16777216, "float32", "in_place", 161.0, 104.21, 156.31, None)
+    assert test.rows[0] == TheirRow(8388608, "float32", "out_of_place", 100.0, 83.89, 125.83, None, "sum")
+    assert test.rows[3] == TheirRow(16777216, "float32", "in_place", 161.0, 104.21, 156.31, None, "sum")
     assert len(test.rows) == 4
     gather = only(OLD_GATHER)
     assert (gather.collective, gather.ranks) == ("all_gather", 2)
@@ -86,6 +86,11 @@ PREFIXES = {
     "both": "2026-11-30T12:00:00+00:00 [1,0]<stdout>:",
     "pdsh": "node01: ",
     "colour": "\x1b[32m\x1b[0m",
+    "Hydra -l": "[0] ",
+    "Hydra -prepend-rank": "[0]",
+    "docker compose": "nccl-1  | ",
+    "pdsh of an address": "10.0.0.5: ",
+    "PALS": "x1000c0s0b0n0 0: ",
 }
 
 
@@ -107,6 +112,69 @@ def test_messages_between_rows_and_in_the_middle_of_one_change_nothing(message: 
     assert read(between) == read(REAL)
     cut = REAL.decode().replace("sum      -1", f"sum      -1{message.removeprefix('0: ')}\n")
     assert read(cut) == read(REAL)
+
+
+@pytest.mark.parametrize("host", ["3f2a1b4c5d6e", "8gpu-node-1", "10-0-0-5", "f0e1d2c3b4a5", "node"])
+def test_a_message_behind_a_number_leaves_the_number_whatever_its_host_is_called(host: str) -> None:
+    """Docker's names begin with a digit in ten of sixteen cases; `0` and `8gpu-node-1` are not `08` wrong elements."""
+    message = f"{host}:1000:1021 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    whole = REAL.decode().replace("on       node device", f"on {host} device")
+    glued = "\n".join(f"{line}{message}" if line.endswith(" 0") else line for line in whole.splitlines())
+    assert glued.count(message) > 10
+    assert read(glued) == read(whole)
+    assert {row.wrong_elements for test in read(glued) for row in test.rows} <= {0, None}
+
+
+def test_where_no_host_is_listed_a_number_before_a_message_is_not_kept() -> None:
+    """`08gpu-node-1` may be 0 or 08 elements."""
+    header = "# size count type redop root time algbw busbw #wrong\n"
+    row = "1024 256 float sum -1 1.00 1.02 1.02"
+    message = "8gpu-node-1:1000:1021 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    (kept,) = only(f"x all_reduce_perf\n{header}{row} 0{message}\n{row.replace('1024', '2048')} 0\n").rows
+    assert (kept.size_bytes, kept.wrong_elements) == (2048, 0)
+
+
+def test_what_older_versions_find_wrong_is_kept() -> None:
+    assert only(OLD.replace("Out of bounds values : 0 OK", "Out of bounds values : 4 FAILED")).out_of_bounds == 4
+    assert only(OLD).out_of_bounds == only(REAL.decode().split("\n\n")[0]).out_of_bounds == 0
+
+
+CRASHED = """# nccl-tests version 2.19.6 nccl-headers=23203 nccl-library=22809
+# Collective test starting: all_gather_perf
+# nThread 1 nGpus 2 minBytes 8 maxBytes 4294967296 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1
+#  Rank  0 Group  0 Pid   1000 on       node device  0 [0000:00:06] NVIDIA H200
+node: Test NCCL failure common.cu:1279 'unhandled cuda error'
+"""
+
+
+@pytest.mark.parametrize("crashed", [CRASHED, CRASHED.partition("node:")[0]], ids=["with a message", "killed"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_program_that_failed_before_its_first_row_is_not_lost(crashed: str, first: bool) -> None:
+    """What was killed without a word is known by being the last."""
+    log = read_nccl_tests("log", (crashed + REAL.decode() if first else REAL.decode() + crashed).encode())
+    assert log.tests == read(REAL)
+    if "failure" in crashed:
+        assert (log.complete, len(log.remarks)) == (False, 1)
+        assert log.remarks[0].startswith("all_gather: node: Test NCCL failure")
+    elif not first:
+        assert not log.complete
+
+
+def test_a_program_without_mpi_under_mpirun_is_that_many_tests_of_one_rank() -> None:
+    one = OLD_GATHER.replace("nGpus 2", "nGpus 1")
+    rank = next(line for line in one.splitlines() if "Rank  0" in line)
+    test = only("\n".join(rank if "Rank  1" in line else line for line in one.splitlines()))
+    assert test.ranks == 1
+    assert ALONE in test.remarks
+
+
+def test_the_program_that_is_named_last_before_its_table_counts() -> None:
+    built = "Linking  /tmp/build/all_reduce.o > /tmp/build/all_reduce_perf\n+ ./build/alltoall_perf -b 32M\n"
+    unnamed = OLD_GATHER.replace("+ ./build/all_gather_perf -b 1M -e 1M -g 2\n", "")
+    assert only(built + unnamed).collective == "all_to_all"
+    broken = unnamed.partition("# Out of bounds")[0] + "node: Test CUDA failure common.cu:11 x\n"
+    both = read(f"+ ./alltoall_perf\n{broken}+ ./all_gather_perf\n{unnamed}")
+    assert [(test.collective, test.complete) for test in both] == [("all_to_all", False), ("all_gather", True)]
 
 
 @pytest.mark.parametrize("cut", range(60, 2400, 97))

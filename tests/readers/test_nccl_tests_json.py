@@ -28,7 +28,12 @@ def test_a_whole_document() -> None:
     assert (test.nccl_version, test.complete, test.remarks) == ("2.28.9", True, ())
     assert test.average_bus_bandwidth_gb_per_s == 301.461195
     assert len(test.rows) == 4
-    assert test.rows[2] == TheirRow(1073741824, "float32", "out_of_place", 3200.0, 335.54432, 335.54432, 0)
+    assert test.rows[2] == TheirRow(1073741824, "float32", "out_of_place", 3200.0, 335.54432, 335.54432, 0, "sum")
+
+
+def test_values_out_of_bounds_are_counted() -> None:
+    assert read(out_of_bounds={"count": 4, "okay": False}).out_of_bounds == 4
+    assert read().out_of_bounds == 0
 
 
 def test_ranks_are_processes_times_what_each_of_them_drives() -> None:

@@ -68,6 +68,41 @@ def test_a_matrix_that_breaks_off_is_left_out_and_said() -> None:
     log = plain(text)
     assert [copy.test for copy in log.copies] == ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce"]
     assert log.remarks == ("device_to_device_memcpy_read_ce breaks off: left out",)
+    assert (log.complete, plain(COPIES).complete) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("", "x_ce has no result"),
+        ("[CUDA_ERROR_ILLEGAL_ADDRESS] an illegal memory access in cuCtxSynchronize()\n", "x_ce: [CUDA_ERROR_ILLEGAL"),
+        ("ASSERT in expression src >= 0 in f() : inline_common.h:36\n", "x_ce: ASSERT in expression"),
+        ("NVML_ERROR: [Unknown Error] in expression nvmlInit() in main() : x.cpp:271\n", "x_ce: NVML_ERROR"),
+        ("\nRunning y_ce.\nWaived: \n", "x_ce has no result"),
+    ],
+)
+def test_a_test_that_left_no_result_makes_the_log_incomplete(end: str, told: str) -> None:
+    """As error_handling.h spells what it prints before the program ends."""
+    log = plain(COPIES.decode() + "\nRunning x_ce.\n" + end)
+    assert log.copies == plain(COPIES).copies
+    assert not log.complete
+    assert log.remarks[0].startswith(told)
+
+
+def test_a_test_that_cannot_be_made_here_is_no_failure() -> None:
+    log = plain(COPIES.decode() + "\nRunning x_ce.\nWaived: needs another node\n")
+    assert (log.complete, log.remarks) == (True, ("x_ce: Waived: needs another node",))
+
+
+@pytest.mark.parametrize(
+    ("status", "complete"), [("Passed", True), ("Waived", True), ("Error", False), ("Running", False)]
+)
+def test_the_state_of_a_test_without_a_matrix_in_the_json(status: str, complete: bool) -> None:
+    whole = copies_document()
+    cases = whole["nvbandwidth"]["testcases"]
+    cases[:] = [*(each for each in cases if each["status"] == "Passed"), {"name": "x_ce", "status": status}]
+    log = read_nvbandwidth_json("log.json", whole)
+    assert (log.complete, [text.split(":")[0] for text in log.remarks]) == (complete, [] if complete else ["x_ce"])
 
 
 def test_latencies_are_no_bandwidths_and_errors_are_told() -> None:

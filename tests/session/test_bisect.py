@@ -170,6 +170,14 @@ def test_a_way_that_hangs_or_is_cut_short_says_so(tmp_path: Path) -> None:
     assert off.missing == "a device has too little free memory for the largest size"
 
 
+def test_a_trial_has_the_environment_of_the_run_and_its_own_variables_count_more(tmp_path: Path) -> None:
+    """What `--nccl-tests-compat` sets may be what hangs."""
+    job = make_job(tmp_path, environment={"NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE": "1", "NCCL_P2P_DISABLE": "0"})
+    assert touch_job(job, (0, 1), 3, {"NCCL_P2P_DISABLE": "1"}, (KIB,)).environment == {
+        "NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE": "1", "NCCL_P2P_DISABLE": "1",
+    }  # fmt: skip
+
+
 @pytest.mark.ranks
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need two cores")
 def test_a_trial_of_real_ranks_over_gloo_works_with_exact_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from gpubalance.record.node import Device
 from gpubalance.record.run import Plan
 from gpubalance.session.jobs import collective_options, first_job, node_job, rotated_job
 from gpubalance.settings import BenchSettings
+from gpubalance.testing.link_runs import joined_gpus
 from gpubalance.testing.runs import make_gpu, make_run
 
 FOLDER = Path("/scratch")
@@ -118,6 +119,19 @@ def test_beside_training_collectives_are_few_and_quick() -> None:
     few = CollectiveOptions(sizes=(8192, 64 * 2**20, GIB), names=("all_reduce", "all_gather", "reduce_scatter"))
     assert options() == options(workloads=("ddp", "collectives")) == few
     assert options("gloo").sizes == (8192, 2**20, 16 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("count", "capability", "links", "last"),
+    [(2, 9, 18, GIB), (8, 9, 18, 4 * GIB), (2, 10, 18, 8 * GIB), (8, 10, 18, 8 * GIB), (8, 8, 0, GIB)],
+)
+def test_beside_training_the_last_size_is_one_that_is_judged_where_nvlink_makes_it_quick(
+    count: int, capability: int, links: int, last: int
+) -> None:
+    """4 GiB for all_gather on more than two GPUs; over PCIe an operation of 4 GiB may take seconds."""
+    devices = joined_gpus(count, nvlinks_active=links, compute_capability_major=capability)
+    found = collective_options(BenchSettings(), plan_of(*devices))
+    assert found.sizes == (8192, 64 * 2**20, last)
 
 
 @pytest.mark.parametrize(("capability", "last"), [(8, 4 * GIB), (9, 4 * GIB), (10, 8 * GIB)])

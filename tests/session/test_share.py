@@ -47,7 +47,8 @@ from gpubalance.session import share
 share.FIRST_ORDER_LIMIT_S = float(sys.argv[2])
 try:
     ours = Share("torchrun", 1, 2, "job-29500-0")
-    share.serve(ours, Path(sys.argv[1]), "gpubalance.testing.scripted_rank", os.getppid())
+    lives = lambda folder: not (folder / "owner is gone").exists()
+    share.serve(ours, Path(sys.argv[1]), "gpubalance.testing.scripted_rank", os.getppid(), lives)
 except CannotMeasureError as error:
     print(error.message)
     sys.exit(int(error.exit_code))
@@ -145,6 +146,15 @@ def test_a_parent_ends_with_its_rank_when_the_folder_vanishes(serve: Serve, fold
     parent = serve({"*": [["sleep"]]})
     rank = process_of(order_crew(Orders(folder, REPORTING), folder), 1)
     shutil.rmtree(folder)
+    assert parent.wait(timeout=20) == 0
+    eventually(lambda: not alive([rank]))
+
+
+def test_a_parent_ends_with_its_rank_when_the_one_that_reports_is_gone(serve: Serve, folder: Path) -> None:
+    """Killed, so that it neither gave its last order nor took its folder along."""
+    parent = serve({"*": [["sleep"]]})
+    rank = process_of(order_crew(Orders(folder, REPORTING), folder), 1)
+    (folder / "owner is gone").touch()
     assert parent.wait(timeout=20) == 0
     eventually(lambda: not alive([rank]))
 

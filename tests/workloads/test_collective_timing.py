@@ -17,7 +17,6 @@ from gpubalance.record.rank_log import LogTail
 from gpubalance.record.timings import Jitter
 from gpubalance.workloads import collectives
 from gpubalance.workloads.collective_timing import (
-    GRAPH_REPLAYS,
     ITERATIONS,
     Times,
     choose_iterations,
@@ -77,10 +76,44 @@ def test_one_operation_that_is_not_timed_comes_first_and_one_wait_last(tmp_path:
     assert times.host_s > 0
 
 
-@pytest.mark.parametrize(("step_ns", "count"), [(3_000_000_000, 20), (3_000_000, 40), (375_000, 320)])
+@pytest.mark.parametrize(("step_ns", "count"), [(300_000_000, 20), (3_000_000, 40), (375_000, 320)])
 def test_short_operations_are_repeated_until_the_loop_lasts(tmp_path: Path, step_ns: int, count: int) -> None:
     context = context_of(tmp_path, Steps(step_ns))  # one step is three operations
     assert choose_iterations(context, FenceCounter(context.log), lambda turn: turn) == count
+
+
+@pytest.mark.parametrize(("once_s", "count"), [(0.05, 20), (0.5, 4), (2.9, 3), (14.0, 3)])
+@pytest.mark.parametrize("compat", [False, True])
+def test_slow_operations_end_within_the_deadline_of_a_step(
+    tmp_path: Path, once_s: float, count: int, compat: bool
+) -> None:
+    """One fence is followed by the operation that is not timed and by these; four of 14 s are 56 of 60."""
+    tried = 1 if compat else 3
+    context = context_of(tmp_path, Steps(int(tried * once_s * 1e9)))
+    chosen = choose_iterations(context, FenceCounter(context.log), lambda turn: turn, compat=compat)
+    assert chosen == count
+    assert (1 + max(tried, chosen)) * once_s < 60
+
+
+def test_with_compat_short_operations_are_repeated_as_nccl_tests_does(tmp_path: Path) -> None:
+    context = context_of(tmp_path, Steps(8000))
+    assert choose_iterations(context, FenceCounter(context.log), lambda turn: turn, compat=True) == ITERATIONS
+
+
+def test_an_error_behind_the_meeting_of_ranks_is_still_one_of_the_collective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control traffic inside a collective leaves it no plain work: the victim of a peer that died would be named."""
+    context = context_of(tmp_path, Steps())
+    two = Context(context.job, 0, 2, context.slot, context.device, None, context.clock, context.log)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lambda _values, _value: None)
+
+    def fail(_turn: int) -> None:
+        raise RuntimeError("Read error: Connection reset by peer")
+
+    with pytest.raises(RuntimeError):
+        timed(two, FenceCounter(two.log), fail, 1)
+    assert two.log.where == "collective"
 
 
 def test_mean_and_slowest_rank_of_both_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,19 +180,27 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[FakeGraph]:
     return GRAPHS
 
 
-@pytest.mark.parametrize(("eager_s", "captured"), [(1e-5, 20), (2e-3, 10), (1.0, 4)])
+@pytest.mark.parametrize(("eager_s", "captured", "replays"), [(1e-5, 20, 200), (2e-3, 10, 3), (0.5, 4, 3)])
 def test_a_graph_holds_few_large_operations_and_is_dropped(
-    tmp_path: Path, graphs: list[FakeGraph], eager_s: float, captured: int
+    tmp_path: Path, graphs: list[FakeGraph], eager_s: float, captured: int, replays: int
 ) -> None:
+    """Small ones are replayed until the loop lasts 40 ms: 200 x 20 x 10 us."""
     turns: list[int] = []
     context = context_of(tmp_path, Steps(step_ns=60_000))
     found = graph_times(context, FenceCounter(context.log), operation(turns.append), eager_s)
     assert isinstance(found, tuple)
     iterations, times = found
     assert turns == list(range(captured))
-    assert iterations == GRAPH_REPLAYS * captured
+    assert iterations == replays * captured
     assert times.device_s == pytest.approx(60e-6 / iterations)
-    assert (graphs[0].replays, graphs[0].resets) == (GRAPH_REPLAYS + 1, 1)
+    assert (graphs[0].replays, graphs[0].resets) == (replays + 1, 1)
+
+
+def test_an_operation_of_seconds_is_not_captured(tmp_path: Path, graphs: list[FakeGraph]) -> None:
+    context = context_of(tmp_path, Steps())
+    found = graph_times(context, FenceCounter(context.log), operation(), 1.3)
+    assert found == "an operation takes 1.3 s, beside which launching it is nothing"
+    assert graphs == []
 
 
 def test_a_capture_that_fails_says_why_and_replays_nothing(tmp_path: Path, graphs: list[FakeGraph]) -> None:
