@@ -41,7 +41,7 @@ class Seen:
     """What one pass shows."""
 
     state: str
-    """Of the sign test: ok, warn, fail or unclear; unclear also where something takes the meaning from times."""
+    """Of the sign test: ok, warn, fail or unclear."""
     named: tuple[Named, ...]
     majority_slow: int
     score: float
@@ -54,6 +54,8 @@ class Seen:
     communication_bound: bool
     cause_s: float | None
     """From the begin of the pass to its end, the replay of the step included, after which the cause is known."""
+    void: str | None = None
+    """What takes the meaning from its times, as in a bench; None where nothing does."""
 
 
 def look(run: Run) -> Seen | None:
@@ -62,11 +64,12 @@ def look(run: Run) -> Seen | None:
     first = facts.first
     if first is None:
         return None
-    void = any(finding.id in VOIDING and finding.state is State.UNKNOWN for finding in check_trust(run, facts))
+    void = (f.message for f in check_trust(run, facts) if f.id in VOIDING and f.state is State.UNKNOWN)
     return Seen(
-        state="unclear" if void else first.stragglers.state,
-        named=() if void else tuple(_named(run, facts, first)),
-        majority_slow=0 if void else first.stragglers.majority_slow,
+        void=next(void, None),
+        state=first.stragglers.state,
+        named=tuple(_named(run, facts, first)),
+        majority_slow=first.stragglers.majority_slow,
         score=first.balance.score,
         slowest_ms=first.balance.slowest_ms,
         step_ms=first.overlapped_ms,

@@ -65,6 +65,8 @@ class SelftestJudgement:
     """From the begin of the first pass to its end, after which a cause is known."""
     unclear: int
     """Healthy passes without a verdict: too noisy."""
+    void: int = 0
+    """Passes whose times mean nothing."""
     rules_version: int = RULES_VERSION
 
 
@@ -75,7 +77,8 @@ def judge_selftest(record: Selftest) -> SelftestJudgement:
     outcomes = outcomes_of(record.played, seen, warn)
     rows = rows_of(outcomes)
     first = [outcome for outcome in outcomes if not outcome.again]
-    verdict, sentence = _verdict(record, rows, outcomes)
+    void = [each.void for each in seen.values() if each.void is not None]
+    verdict, sentence = _verdict(record, rows, outcomes, void)
     return SelftestJudgement(
         verdict=verdict,
         sentence=sentence,
@@ -88,6 +91,7 @@ def judge_selftest(record: Selftest) -> SelftestJudgement:
         no_class=sum(each.rank_right and _no_class(each) for each in first if each.expected),
         largest_difference=_largest(first),
         first_cause_s=_first_cause_s(seen),
+        void=len(void),
         unclear=sum(each.state == "unclear" for each in first if each.row == HEALTHY),
     )
 
@@ -114,16 +118,21 @@ def _row(outcomes: Sequence[Outcome]) -> RowResult:
 
 
 def wrong_passes(record: Selftest) -> tuple[Played, ...]:
-    """What deserves a second look: every pass that came out wrong."""
-    outcomes = judge_selftest(record).outcomes
+    """What deserves a second look: every pass that came out wrong; none where times mean nothing."""
+    judgement = judge_selftest(record)
+    outcomes = () if judgement.void else judgement.outcomes
     wrong = {outcome.number for outcome in outcomes if not outcome.right and not outcome.again}
     return tuple(played for played in record.played if played.number in wrong)
 
 
-def _verdict(record: Selftest, rows: Sequence[RowResult], outcomes: Sequence[Outcome]) -> tuple[Verdict, str]:
+def _verdict(
+    record: Selftest, rows: Sequence[RowResult], outcomes: Sequence[Outcome], void: Sequence[str]
+) -> tuple[Verdict, str]:
     unfinished = _unfinished(record)
     if unfinished is not None:
         return Verdict.INCONCLUSIVE, unfinished
+    if void:
+        return Verdict.INCONCLUSIVE, f"times of {len(void)} of {len(record.passes)} passes mean nothing: {void[0]}"
     faults = [row for row in rows if row.row != HEALTHY]
     if not faults:
         return Verdict.INCONCLUSIVE, _nothing(record)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpubalance.checks.selftest.look import Named, look
+from gpubalance.checks.selftest.verdict import judge_selftest, wrong_passes
+from gpubalance.checks.verdict import Verdict
 from gpubalance.record.samples import ProcessMemory
 from gpubalance.record.selftest import Pass
 from gpubalance.testing.runs import make_attempt, make_run, steady
-from tests.reports.selftest_helpers import GIB, healthy, held, make_pass, make_selftest
+from tests.reports.selftest_helpers import GIB, all_right, healthy, held, make_pass, make_selftest
 
 
 def seen_in(measured: Pass) -> tuple[Named, ...]:
@@ -80,13 +82,24 @@ def test_a_run_without_blocks_shows_nothing() -> None:
     assert look(make_run()) is None
 
 
-def test_where_times_mean_nothing_nobody_is_named() -> None:
+def wrong_clock(number: int) -> Pass:
     """Ranks leave a step together: one whose steps add up to more has a wrong clock."""
-    measured = make_pass(0, [100.0, 120.0])
+    measured = make_pass(number, [100.0, 120.0])
     first, second = measured.ddp.ranks
     blocks = [block.model_copy(update={"fence_ms": [40.0] * len(block.fence_ms)}) for block in second.fenced]
     apart = measured.ddp.model_copy(update={"ranks": [first, second.model_copy(update={"fenced": blocks})]})
-    measured = measured.model_copy(update={"ddp": apart})
-    found = look(make_selftest([measured], [healthy(0)]).run_of(measured))
+    return measured.model_copy(update={"ddp": apart})
+
+
+def test_what_takes_the_meaning_from_times_leaves_no_verdict_and_no_second_look() -> None:
+    record = all_right()
+    passes = [wrong_clock(0), *record.passes[1:]]
+    found = look(record.run_of(passes[0]))
     assert found is not None
-    assert (found.named, found.state, found.majority_slow) == ((), "unclear", 0)
+    assert found.void is not None
+    record = record.model_copy(update={"passes": passes})
+    judgement = judge_selftest(record)
+    assert (judgement.verdict, judgement.void) == (Verdict.INCONCLUSIVE, 1)
+    assert judgement.sentence == f"times of 1 of 3 passes mean nothing: {found.void}"
+    assert judgement.sentence.startswith("times of 1 of 3 passes mean nothing: clocks disagree")
+    assert wrong_passes(record) == ()
