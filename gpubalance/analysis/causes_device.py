@@ -14,7 +14,10 @@ from gpubalance.analysis.causes_clock import (
     uniform_slowness,
 )
 from gpubalance.analysis.causes_cores import is_put_off
-from gpubalance.analysis.rank_evidence import RankEvidence
+from gpubalance.analysis.rank_evidence import DEVICE_STAGES, RankEvidence
+
+WORK_STAGES = ("update", *DEVICE_STAGES)
+"""What is not waiting for input and not copying it."""
 
 SLOWER = 0.02
 """A probe of a healthy device is repeated within this (two H200s: 1.5 %)."""
@@ -87,13 +90,15 @@ def _within(parts: list[Part], most: float) -> list[Part]:
 def _itself_slower(seen: RankEvidence, rank: int, clock: LowClock | None) -> float | None:
     """By how much the device is slower at any work, as a share; None when neither a probe nor stages can say.
 
-    The probe is from before the steps, and stages are timed while the peers wait, which lets their clocks rise: what
-    the clock takes is taken off. Who waits for a core has longer stages with an equally fast device.
+    Stages are timed while the peers wait, which lets their clocks rise: what the clock takes is taken off, unless the
+    probe from before the steps says that it is the device's. Either way it is no more than what stages have in common.
+    Who waits for a core has longer stages with an equally fast device.
     """
     gemm, uniform = seen.gemm.slower(rank), None if is_put_off(seen, rank) else uniform_slowness(seen, rank)
-    beyond_clock = None if uniform is None else uniform - (clock.slower if clock is not None else 0.0)
-    known = [slower for slower in (gemm, beyond_clock) if slower is not None]
-    return max((slower for slower in known if slower > SLOWER), default=0.0) if known else None
+    slower = gemm
+    if uniform is not None:
+        slower = min(uniform, max(gemm or 0.0, uniform - (clock.slower if clock is not None else 0.0)))
+    return slower if slower is None or slower > SLOWER else 0.0
 
 
 def _intruder(
@@ -159,14 +164,14 @@ def _work(seen: RankEvidence, rank: int) -> str:
 
 def _equal(seen: RankEvidence, rank: int) -> tuple[str, ...]:
     gemm, memory = seen.gemm.pair(rank), seen.memory_copy.pair(rank)
-    if gemm is None or memory is None:
+    if gemm is None or memory is None or max(pair[1] / pair[0] for pair in (gemm, memory)) > 1 + SLOWER:
         return ()
     product = f"matrix product {gemm[0]:.0f} TFLOP/s, peers {gemm[1]:.0f} TFLOP/s"
     return (f"not a slower device: {product}; memory copy {memory[0]:.0f} GB/s, peers {memory[1]:.0f} GB/s",)
 
 
 def slowest_stage(seen: RankEvidence, rank: int) -> str | None:
-    """The stage that holds most of the excess, when it holds more than half of it."""
-    shares = {stage: seen.share(by_rank, rank) or 0.0 for stage, by_rank in seen.stages.items()}
+    """The stage of work that holds most of the excess, when it holds more than half of it."""
+    shares = {stage: seen.share(seen.stages[stage], rank) or 0.0 for stage in WORK_STAGES}
     stage = max(shares, key=lambda name: shares[name], default=None)
     return stage if stage is not None and shares[stage] > 0.5 else None

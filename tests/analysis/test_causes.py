@@ -290,6 +290,13 @@ def test_a_device_that_is_slow_in_the_blocks_only_is_not_said_to_work_more(ms: f
     assert (found.cause, kinds(found)) == (None, {"device": pytest.approx(1.0, abs=0.02)})
 
 
+def test_a_slower_device_whose_steps_are_longer_in_one_stage_does_more_work() -> None:
+    """Its matrix product is 4.6 % slower by a probe, and no stage but forward is; it is not said to be as fast."""
+    found = of_slow(replace(device_work(HEALTHY, 8.0), gemm_tflops=660.0 / 1.046))
+    assert (found.cause, found.coverage) == ("device_work", pytest.approx(1.0, abs=0.02))
+    assert found.parts[0].more == ()
+
+
 def test_a_slow_device_whose_processes_cannot_be_told_is_said_with_that() -> None:
     run = run_with(among(foreign_process(HEALTHY, 8.0)))
     unknown = [process.model_copy(update={"rank": None}) for process in run.samples.processes]
