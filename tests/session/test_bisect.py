@@ -178,7 +178,6 @@ def test_a_trial_has_the_environment_of_the_run_and_its_own_variables_count_more
     }  # fmt: skip
 
 
-@pytest.mark.ranks
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need two cores")
 def test_a_trial_of_real_ranks_over_gloo_works_with_exact_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "STALL_S", 60.0)

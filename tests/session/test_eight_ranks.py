@@ -161,7 +161,6 @@ def test_rows_that_need_eight_ranks_are_judged_by_what_was_measured(
     assert done.judgement.verdict is Verdict.PASS
 
 
-@pytest.mark.ranks
 def test_eight_real_ranks_share_the_cores_and_play_their_pass(eight_slots: None) -> None:
     """Who is named on shared cores is chance; that all ranks measured it is not."""
     how = How(16 * RANKS, nproc=RANKS, device="cpu", module="tests.end_to_end.short_passes")
