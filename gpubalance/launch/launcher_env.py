@@ -27,7 +27,7 @@ class Share:
     key_is_whole: bool = False
     """True when the key alone names the run; else the launcher's process is part of its name."""
     has_store: bool = True
-    """False when the launcher gives no MASTER_ADDR: rank 0's parent makes the store."""
+    """False when the launcher has none that is free for us: rank 0's parent makes the store."""
 
     @property
     def reports(self) -> bool:
@@ -151,4 +151,6 @@ def _adopt(environment: Mapping[str, str], launcher: str) -> Share:
         raise UsageError(f"{numbers} contradict each other", OWN_RANKS)
     restart = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     key = f"{environment.get('TORCHELASTIC_RUN_ID', 'env')}-{environment['MASTER_PORT']}-{restart}"
-    return Share(launcher, rank, world, key, _detected(launcher, world))
+    by_hand = launcher == "env"  # ranks of Ray have no parent in common, and a group of theirs is at MASTER_PORT
+    detected = _detected(launcher, world)
+    return Share(launcher, rank, world, key, detected, key_is_whole=by_hand, has_store=not by_hand)

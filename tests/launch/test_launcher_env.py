@@ -25,7 +25,8 @@ ALL_IGNORED = "RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MAST
 HINT = "(--launcher env adopts them)"
 
 ADOPTED = Share("torchrun", 1, 4, "job-29500-2", "launcher: torchrun (4 ranks, 1 node)")
-BY_HAND = Share("env", 1, 4, "env-29500-0", "launcher: env (4 ranks, 1 node)")
+BY_HAND = Share("env", 1, 4, "env-29500-0", "launcher: env (4 ranks, 1 node)", key_is_whole=True, has_store=False)
+"""Ray's workers: no parent in common, and their own group holds MASTER_PORT."""
 
 SLURM = {
     "SLURM_JOB_ID": "77",

@@ -261,7 +261,16 @@ def of_mpich(rank: int) -> dict[str, str]:
     return {"PMI_RANK": str(rank), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2"}
 
 
-LAUNCHERS = {"torchrun": of_torchrun, "slurm": of_slurm, "Open MPI": of_open_mpi, "MPI": of_mpich}
+def of_ray(rank: int) -> dict[str, str]:
+    """Adopted by name; its own group holds the store at MASTER_PORT."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "NODE_RANK": 0}
+    return {**{name: str(value) for name, value in names.items()}, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(os.getpid()), "GPUBALANCE_BENCH_LAUNCHER": "env"}  # fmt: skip
+
+
+LAUNCHERS = {"torchrun": of_torchrun, "slurm": of_slurm, "Open MPI": of_open_mpi, "MPI": of_mpich, "env": of_ray}
+APART = {"env": ("sh", "-c", '"$@"; exit', "sh")}
+"""Each worker of Ray is a process of its own, which starts what it runs."""
 
 
 def launched(
@@ -278,7 +287,7 @@ def launched(
     command = scripted_bench_command("--workload", "ddp", *arguments, stand_in=profile)
     return [
         subprocess.Popen(
-            command,
+            [*APART.get(launcher, ()), *command],
             env={**base, **LAUNCHERS[launcher](rank)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
