@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpubalance.analysis.attribution import EXPLAINS, Attribution
 from gpubalance.analysis.facts import AttemptFacts, Facts
 from gpubalance.analysis.sampled import Sampled
@@ -27,7 +29,7 @@ def time_class(run: Run, first: AttemptFacts, speed: RankSpeed, cause: Attributi
     fresh = {r.rank: r.device_step_ms for a in run.ddp if a.attempt == first.attempt for r in a.ranks}
     replayed = fresh if any(fresh.values()) else {s.rank: s.graph_step_ms for s in run.solo}
     alone = {rank: ms / units[rank] for rank, ms in replayed.items() if rank < len(units) and ms}
-    others = sorted(alone[rank] for rank in _peers(first, speed.rank) if rank in alone)
+    others = sorted(alone[rank] for rank in _kind(first, speed.rank) if rank in alone and rank != speed.rank)
     excess = speed.ratio - 1
     if speed.rank not in alone or not others or excess <= 0:
         return "class of time not measured: no graph replay"
@@ -47,7 +49,7 @@ def sensor_evidence(facts: Facts, rank: int) -> list[str]:
     if facts.first is None or rank >= len(facts.sampled):
         return []
     own = facts.sampled[rank]
-    others = [sampled for peer in _peers(facts.first, rank) if (sampled := facts.sampled[peer]) is not None]
+    others = [seen for each in _kind(facts.first, rank) if (seen := facts.sampled[each]) is not None and each != rank]
     if own is None or not others:
         return []
     lines = []
@@ -71,10 +73,9 @@ def abnormal_reasons(sampled: Sampled) -> list[str]:
     ]
 
 
-def _peers(first: AttemptFacts, rank: int) -> list[int]:
-    """The other ranks of its kind; of all where kinds are not known."""
-    ranks = next((kind.ranks for kind in first.kinds if rank in kind.ranks), range(len(first.device_of_rank)))
-    return [peer for peer in ranks if peer != rank]
+def _kind(first: AttemptFacts, rank: int) -> Sequence[int]:
+    """The ranks of its kind, itself as well; all where kinds are not known."""
+    return next((kind.ranks for kind in first.kinds if rank in kind.ranks), range(len(first.device_of_rank)))
 
 
 def _middle(values: list[float]) -> float:
